@@ -49,9 +49,9 @@ quickstart: $(READY) engine
 	@echo
 	@$(BUILDER) list
 	@printf '\nTry next:\n'
-	@printf '  %-56s %s\n' '$(BUILDER) show cpu' 'what is in the image' \
-	  '$(BUILDER) build recipes/qwen3-0.6b-cpu.yaml' 'again: nothing changed, nothing is built' \
-	  '$(BUILDER) rollback recipes/qwen3-0.6b-cpu.yaml' 'after a second build: back to the first'
+	@printf '  %-41s  %s\n' '$(BUILDER) show cpu' 'what is in the image' \
+	  '$(BUILDER) build qwen3-0.6b-cpu' 'nothing changed: nothing is built' \
+	  '$(BUILDER) rollback qwen3-0.6b-cpu' 'after a second build: to the first'
 
 test: $(READY) check
 	@scripts/test

@@ -73,4 +73,4 @@ def _write(folder: Path, name: ImageName, model: str, place: int, fingerprint: s
     """Writes a run as `store.add` does, without looking at those that are there."""
     subject = replace(made.SUBJECT, image=str(name), model=model, fingerprint=fingerprint, recipe=None)
     run = replace(made.proof(subject=subject, seconds=float(place)), sequence=place)
-    (folder / run_record.file_name(run)).write_text(run_record.evidence_text(run), encoding="utf-8")
+    (folder / run_record.file_name(run, made.identity(run))).write_text(run_record.evidence_text(run), encoding="utf-8")

@@ -75,6 +75,11 @@ def test_an_answer_is_unpacked_and_limited_in_size() -> None:
     assert not caught.value.transient
 
 
+def test_a_failure_is_told_without_the_number_of_the_system() -> None:
+    assert http_client.reason(OSError(-2, "Name or service not known")) == "Name or service not known"
+    assert http_client.reason(TimeoutError()) == "TimeoutError"
+
+
 @pytest.mark.slow
 def test_a_server_that_sends_a_byte_at_a_time_is_left_after_the_time_for_the_whole_answer() -> None:
     with serving() as url, pytest.raises(NoAnswerError, match=r"did not finish its answer within 0\.3 s") as caught:

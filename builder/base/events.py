@@ -31,12 +31,12 @@ class Message:
 
 @dataclass(frozen=True)
 class Fact(Message):
-    """A line on something that does not change while a command runs: it is reported once."""
+    """A message about something that does not change while a command runs. It is reported once."""
 
 
 @dataclass(frozen=True)
 class TaskStarted:
-    """The start of a task that may take longer than a second and reports nothing meanwhile."""
+    """The start of a task that may take longer than a second without reporting progress."""
 
     text: str
 
@@ -50,13 +50,13 @@ class TaskFinished:
 
 
 def as_messages(report: Report) -> Callable[[str], None]:
-    """Returns a function that reports each text which it is given as a message."""
+    """Returns a function that reports a text as a message."""
     return lambda text: report(Message(text))
 
 
 @contextmanager
 def task(report: Report, text: str) -> Iterator[None]:
-    """Reports the block as a task; one that fails is reported as ended, too."""
+    """Reports the block as a task. A task that fails is also reported as finished."""
     began = time.monotonic()
     report(TaskStarted(text))
     try:
@@ -86,7 +86,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class WaitingStarted(Stage):
-    """The stage in which everything is started and only the wait for a server's first answer remains."""
+    """The stage after everything has started: only the server's first answer is still missing."""
 
     name: str = "starting"
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Gives every OSError of the block that names no file, such as one about an open file, the name of ``path``."""
+    """Adds the name of ``path`` to each OSError of the block that names no file, such as an error of an open file."""
     try:
         yield
     except OSError as error:
@@ -42,8 +42,8 @@ _STATE = ".builder"
 
 
 def read_plain_file(path: Path | str, largest: int) -> bytes:
-    """Returns the content of a plain file of at most ``largest`` bytes. Raises OSError for anything else; it never
-    waits, as opening a pipe would."""
+    """Returns the content of a plain file of at most ``largest`` bytes. Raises OSError for anything else. Unlike a
+    plain `open`, it never waits for the writer of a pipe."""
     try:
         descriptor = opened(path, os.O_RDONLY)
     except OSError as error:
@@ -64,9 +64,10 @@ def read_plain_file(path: Path | str, largest: int) -> bytes:
 
 
 def opened(path: Path | str, flags: int, mode: int = 0o666) -> int:
-    """A descriptor of a file that is no link. In a state folder, which may have come along with other files, no folder
-    on the way is a link either, at the very moment of opening; the state folder itself may be on another disk. A pipe
-    is opened at once, or not at all. Raises OSError."""
+    """Opens a file and returns its descriptor. Raises OSError if the file is a symbolic link.
+
+    A state folder may have come with other people's files. Below it, no folder of the path may be a link when the file
+    is opened; the state folder itself may be a link to another disk. Opening a pipe never waits."""
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     parts = Path(path).parts
     if _STATE not in parts[:-1]:
@@ -87,7 +88,7 @@ def opened(path: Path | str, flags: int, mode: int = 0o666) -> int:
 
 
 def _up_to(descriptor: int, largest: int, size: int) -> bytes:
-    """At most ``largest`` bytes of a file of this size. It may grow meanwhile, and the kernel's files tell no size."""
+    """Reads at most ``largest`` bytes. The file may grow meanwhile, and files of the kernel report no size."""
     content = os.read(descriptor, min(size + 1, largest))
     while len(content) not in (size, largest) and (more := os.read(descriptor, min(largest - len(content), _PIECE))):
         content += more
@@ -95,7 +96,7 @@ def _up_to(descriptor: int, largest: int, size: int) -> bytes:
 
 
 def zip_errors() -> tuple[type[Exception], ...]:
-    """The errors of zipfile for a file of others that is damaged, encrypted, or packed or named in an unknown way."""
+    """The errors that zipfile raises for a damaged or encrypted file, an unknown compression, or an invalid name."""
     import lzma
     import zipfile
     import zlib
@@ -108,7 +109,7 @@ def _no_file(path: Path | str) -> OSError:
 
 
 def _require_plain(path: Path) -> None:
-    """Raises OSError where ``path`` is a device, a pipe or a socket, also by a link: root would replace /dev/null."""
+    """Raises OSError if ``path`` is a device, a pipe or a socket, or a link to one: root would replace /dev/null."""
     with suppress(FileNotFoundError):
         kind = path.stat().st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
@@ -116,13 +117,13 @@ def _require_plain(path: Path) -> None:
 
 
 def write_plain_file(path: Path, content: bytes) -> None:
-    """Writes a file that no other process reads yet: its folder is moved or removed as a whole. Raises OSError."""
+    """Writes a file that no other process can read yet, because its folder is not in place. Raises OSError."""
     with naming(path):
         path.write_bytes(content)
 
 
-# Advisory locks of the operating system on files and folders: one process at a time holds one, and a process that
-# dies lets go, whatever killed it.
+# Advisory locks of the operating system on files and folders. One process at a time holds a lock. The system releases
+# the lock when the process ends, however it ends.
 
 _TELL_AFTER = 0.3  # seconds; most locks are held for some tens of milliseconds
 _LONGEST_PAUSE = 0.02  # seconds between two tries
@@ -131,7 +132,7 @@ _AT_ONCE = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
 class LockHeldError(Exception):
-    """One other process held the lock for longer than this one would wait; ``holder`` is its process id, if known."""
+    """Another process kept the lock for longer than the caller waits; ``holder`` is its process id, if known."""
 
     def __init__(self, holder: int | None) -> None:
         super().__init__(holder)
@@ -156,11 +157,13 @@ class FileLock:
 def locked(
     path: Path, *, wait_seconds: float = float("inf"), on_wait: Callable[[], None] | None = None
 ) -> Iterator[FileLock]:
-    """Holds the lock file ``path``, which is made if it is missing and holds the process id of its holder.
+    """Holds the lock file ``path`` during the block. The file is made if it is missing, and contains the process id of
+    the holder.
 
-    It is never deleted: a waiter would go on waiting for the deleted file while others take the next. ``on_wait`` is
-    called once when it takes longer than a moment. Raises LockHeldError after one other process has held the lock for
-    ``wait_seconds``, NoFileLocksError if the file cannot be locked, and LockFileError if it cannot be opened.
+    The file is never deleted: a process that waits for a deleted file would not see the holder of the new file.
+    ``on_wait`` is called once if the wait takes longer than a moment. Raises LockHeldError after the same process has
+    held the lock for ``wait_seconds``, NoFileLocksError if the file cannot be locked, and LockFileError if it cannot be
+    opened.
     """
     lock = FileLock()
     try:
@@ -182,8 +185,8 @@ def locked(
 
 @contextmanager
 def folder_locked(path: Path) -> Iterator[None]:
-    """Holds a folder itself, under whatever name it has meanwhile. Raises BlockingIOError at once where another process
-    holds it, and OSError where it cannot be opened."""
+    """Locks the folder itself during the block, even if it is renamed. Raises BlockingIOError at once if another
+    process holds the lock, and OSError if the folder cannot be opened."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, _AT_ONCE)
@@ -194,8 +197,9 @@ def folder_locked(path: Path) -> Iterator[None]:
 
 
 def open_locked_to_append(path: Path) -> int:
-    """A descriptor of the file ``path``, made if it is missing, which writes at its end: it is locked for as long as it
-    is open. Waits for other processes; a file that its holder renamed or removed meanwhile is opened again."""
+    """Opens the file ``path`` to append to it, and returns its descriptor. The file is made if it is missing, and is
+    locked until the descriptor is closed. Waits for other processes. If the file was renamed or removed during the
+    wait, the function opens it again."""
     while True:
         descriptor = opened(path, _READ_AND_WRITE | os.O_APPEND)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -205,8 +209,8 @@ def open_locked_to_append(path: Path) -> int:
 
 
 def lock_new(path: Path, descriptor: int) -> bool:
-    """Locks a file that this process has just made, for as long as it is open; False if another process removed it, as
-    `remove_unlocked` does. On a file system without locks, no other process can do that."""
+    """Locks a new file of this process until it is closed. False if another process removed the file first, as
+    `remove_unlocked` does. On a file system without locks, `remove_unlocked` removes nothing."""
     try:
         fcntl.flock(descriptor, _AT_ONCE)
     except BlockingIOError:
@@ -244,7 +248,7 @@ def _held_at_once(path: Path) -> Iterator[None]:
 def _open_lock(path: Path) -> int:
     try:
         return opened(path, _READ_AND_WRITE)
-    except PermissionError:  # made by another user, root for one: to hold it, reading is enough
+    except PermissionError:  # another user, such as root, made the file: locking requires only read access
         with suppress(OSError):
             return opened(path, os.O_RDONLY)
         raise
@@ -262,7 +266,7 @@ def _wait(descriptor: int, wait_seconds: float, on_wait: Callable[[], None] | No
         except OSError as error:
             raise NoFileLocksError(error.errno, error.strerror) from None
         now = time.monotonic()
-        if (current := _holder(descriptor)) != holder:  # of many that take turns, each is waited for
+        if (current := _holder(descriptor)) != holder:  # processes take turns: the time limit counts for each holder
             holder, since = current, now
         if now - since >= wait_seconds:
             raise LockHeldError(holder)
@@ -274,7 +278,7 @@ def _wait(descriptor: int, wait_seconds: float, on_wait: Callable[[], None] | No
 
 
 def _unlock(descriptor: int) -> None:
-    # Closing alone would leave it to a process that was just forked from this one until that has closed it too.
+    # A process that was just forked from this one has a copy of the descriptor: closing alone would not unlock.
     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
@@ -291,19 +295,19 @@ def _holder(descriptor: int) -> int | None:
 
 
 def _write_holder(descriptor: int, text: str) -> None:
-    with suppress(OSError):  # for messages only: a full disk is no reason to stop here
+    with suppress(OSError):  # the id is only for messages, so a full disk does not matter here
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, text.encode(), 0)
 
 
-# A file that is written under a name of its own until it is whole. A killed writer leaves it, and the next writer of
-# the same file removes it: the lock on it says that it is still being written, on whatever machine.
+# A file has a temporary name until it is complete. A killed writer leaves the temporary file; the next writer of the
+# same file removes it. A lock on the temporary file shows that its writer still runs, possibly on another machine.
 
 
 @contextmanager
 def beside(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
-    """A new file in the folder of ``path`` and its name, for the block to rename; otherwise it is gone when the block
-    ends. Several processes may write the same ``path`` at a time. Raises OSError."""
+    """Makes a temporary file in the folder of ``path``, and yields the file with its name. The block renames the file;
+    otherwise the file is removed at the end. Several processes may write the same ``path`` at once. Raises OSError."""
     remove_stale(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
 
@@ -317,12 +321,12 @@ def beside(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
 
 
 def is_abandoned(path: Path) -> bool:
-    """True for a file that a killed writer left, whatever it was to become."""
+    """True for a temporary file that a killed writer left."""
     return re.fullmatch(r"\..*\.\d+\.\d+", path.name, re.DOTALL) is not None and not is_held(path)
 
 
 def remove_stale(path: Path) -> None:
-    """Removes what killed writers of ``path`` left."""
+    """Removes the temporary files that killed writers of ``path`` left."""
     left = re.compile(rf"\.{re.escape(path.name)}\.\d+\.\d+")
     with suppress(OSError), os.scandir(path.parent) as entries:
         for entry in entries:
@@ -332,7 +336,7 @@ def remove_stale(path: Path) -> None:
 
 @contextmanager
 def _until_named(temporary: Path, make: Callable[[], int]) -> Iterator[IO[bytes]]:
-    """The file that ``make`` opens; it is gone when the block ends, unless it got another name."""
+    """Yields the file that ``make`` opens. The file is removed at the end, unless the block renamed it."""
     try:
         with naming(temporary), os.fdopen(make(), "wb") as file:
             yield file
@@ -342,21 +346,21 @@ def _until_named(temporary: Path, make: Callable[[], int]) -> Iterator[IO[bytes]
 
 
 def _make(path: Path) -> int:
-    # Deleted rather than opened: what a killed writer left may belong to another user, or be a link.
+    # An existing file is deleted, not opened: it may belong to another user, or be a link.
     path.unlink(missing_ok=True)
     return opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
 
-# Writing a file that other programs read. It survives a loss of power: the content is forced to the disk before it
-# takes the name, and the name after. `write_state` costs less, for files that may vanish at any time.
+# Writing a file that other programs read. The file survives a loss of power: first its content is forced to the disk,
+# then its name. `write_state` costs less; its files may vanish at any time.
 
-# What fsync(2) says of a folder where the file system has nothing to force.
+# The errors of fsync(2) for a folder if the file system cannot force folders to the disk.
 _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM})
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Makes ``path`` hold ``content``, with the permissions ``mode`` or those of any new file. Several processes may
-    write it at a time: the last one counts. Raises OSError, and the file is unchanged."""
+    """Replaces the file ``path`` with ``content``. ``mode`` sets its permissions (default: those of a new file).
+    Several processes may write the file at once: the last one wins. Raises OSError, and the file is unchanged."""
     _require_plain(path)
     with beside(path) as (file, temporary):
         if mode is not None:
@@ -366,11 +370,12 @@ def write_atomically(path: Path, content: bytes, *, mode: int | None = None) -> 
 
 
 def write_alone(path: Path, content: bytes, *, check: Callable[[], None] | None = None) -> None:
-    """Makes ``path`` hold ``content``, for one writer at a time: the caller holds a lock. An existing file keeps its
-    owner, group and permissions.
+    """Replaces the file ``path`` with ``content``, for one writer at a time: the caller holds a lock. An existing file
+    keeps its owner, group and permissions.
 
-    A killed writer leaves ``.NAME.new`` beside it, which the next one replaces. ``check`` is called when the content is
-    on the disk, right before it takes its place; an error that it raises leaves the file unchanged. Raises OSError.
+    A killed writer leaves ``.NAME.new`` beside the file; the next writer replaces it. ``check`` is called when the new
+    content is on the disk, before the file is replaced; if ``check`` raises an error, the file is unchanged. Raises
+    OSError.
     """
     _require_plain(path)
     temporary = path.with_name(f".{path.name}.new")
@@ -382,19 +387,19 @@ def write_alone(path: Path, content: bytes, *, check: Callable[[], None] | None 
 
 
 def put_file_in_place(file: IO[bytes], temporary: Path, path: Path, *, check: Callable[[], None] | None = None) -> None:
-    """Gives ``file``, which was written under the name ``temporary`` in the same file system, the name ``path``."""
+    """Forces ``file`` to the disk, and renames it from ``temporary`` to ``path`` in the same file system."""
     file.flush()
     os.fsync(file.fileno())
     if check:
         check()
     temporary.replace(path)
-    with suppress(OSError):  # the file is in its place: nothing may fail any more
+    with suppress(OSError):  # the file is already in place, so an error here must not reach the caller
         sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Forces the names in ``folder`` to the disk; some file systems cannot, and do it by themselves. Raises OSError
-    where the disk fails."""
+    """Forces the names in ``folder`` to the disk. File systems that do not support this are left alone. Raises OSError
+    if the disk fails."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -421,7 +426,7 @@ def make_folder(folder: Path) -> None:
 
 
 def _give_access_of(status: os.stat_result, descriptor: int) -> None:
-    for owner in (status.st_uid, -1):  # only root may give a file away, but a group of one's own anybody may set
+    for owner in (status.st_uid, -1):  # only root may change the owner; a user may set one of the user's own groups
         with suppress(PermissionError):
             os.fchown(descriptor, owner, status.st_gid)
             break
@@ -429,16 +434,31 @@ def _give_access_of(status: os.stat_result, descriptor: int) -> None:
         os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
 
 
-# Putting a whole folder in its place by one rename. Its files are forced to the disk first, and its name after.
+# A whole folder is put in place by one rename. First its files are forced to the disk, then its name.
 
 # From fcntl.h and linux/fs.h.
 _HERE = -100
 _RENAME_EXCHANGE = 2
 
 
+@contextmanager
+def fresh_folder(target: Path) -> Iterator[Path]:
+    """An empty folder beside ``target``, for the block to fill and to put in its place; otherwise it is gone when the
+    block ends. A killed process leaves ``.NAME.new``, which the next one replaces. Raises OSError."""
+    import shutil
+
+    fresh = target.with_name(f".{target.name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    try:
+        yield fresh
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
 def put_folder_in_place(fresh: Path, target: Path) -> None:
-    """Makes ``fresh`` the folder ``target``, which does not exist yet. If they are on two disks, a killed process
-    leaves a partial copy beside ``target``, which `remove_unfinished` removes. Raises OSError."""
+    """Renames the folder ``fresh`` to ``target``, which does not exist yet. If they are on two disks, the folder is
+    copied; a killed process then leaves a partial copy, which `remove_unfinished` removes. Raises OSError."""
     make_folder(target.parent)
     _sync(fresh)
     try:
@@ -450,7 +470,7 @@ def put_folder_in_place(fresh: Path, target: Path) -> None:
 
 
 def remove_unfinished(target: Path) -> None:
-    """Removes what a killed `put_in_place` left beside ``target``."""
+    """Removes the partial copy that a killed `put_folder_in_place` left beside ``target``."""
     import shutil
 
     shutil.rmtree(_unfinished(target), ignore_errors=True)
@@ -475,9 +495,9 @@ def _unfinished(target: Path) -> Path:
 
 
 def replace_folder(fresh: Path, target: Path) -> None:
-    """Makes ``fresh`` the folder ``target``, in place of an existing one, for one writer at a time: a killed process
-    leaves the old or the new one. On a file system that cannot exchange two folders, such as a network file system,
-    there is no ``target`` for a moment. Raises OSError."""
+    """Replaces the folder ``target`` with the folder ``fresh``, for one writer at a time. A killed process leaves the
+    old or the new folder. Some file systems, such as network file systems, cannot exchange two folders: there,
+    ``target`` is missing for a moment. Raises OSError."""
     import shutil
 
     aside = aside_of(target)
@@ -494,12 +514,12 @@ def replace_folder(fresh: Path, target: Path) -> None:
 
 
 def aside_of(target: Path) -> Path:
-    """The name of the former ``target`` while `replace_folder` cannot exchange the two."""
+    """The name of the old folder for a moment, if `replace_folder` cannot exchange the two folders."""
     return target.with_name(f".{target.name}.old")
 
 
 def _exchange(fresh: Path, target: Path) -> bool:
-    """Swaps the names of two folders at once (renameat2(2)); False if the system cannot."""
+    """Exchanges the names of two folders in one step (renameat2(2)). False if the system does not support this."""
     import ctypes
 
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
@@ -511,11 +531,11 @@ def _exchange(fresh: Path, target: Path) -> bool:
 def _rename(fresh: Path, target: Path) -> None:
     fresh.rename(target)
     sync_folder(target.parent)
-    sync_folder(target.parent.parent)  # which may have the parent since now
+    sync_folder(target.parent.parent)  # the parent may be new there
 
 
 def _sync(folder: Path) -> None:
-    """Forces all that is in ``folder`` to the disk; a link has no content of its own."""
+    """Forces everything in ``folder`` to the disk. Links are left out: they have no content of their own."""
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:
             path = Path(parent, name)
@@ -525,14 +545,14 @@ def _sync(folder: Path) -> None:
         sync_folder(Path(parent))
 
 
-# Files in the state folder, which make the next run quicker and may vanish at any time: written whole, and with as
-# little effort as that takes.
+# Files in the state folder make the next run faster, and may vanish at any time. They are written whole, at little
+# cost.
 
 
 def write_state(path: Path, content: bytes) -> None:
-    """Makes ``path`` hold ``content``, whole or not at all: several processes may write and read it at a time. A loss
-    of power may empty it: readers treat a file that they cannot read as missing. A folder that cannot be written to is
-    no error: the next run only takes longer."""
+    """Replaces the file ``path`` with ``content``. Several processes may write and read the file at once. A loss of
+    power may empty it: readers treat a file that they cannot read as missing. If the folder cannot be written to,
+    nothing happens, and the next run takes longer."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with beside(path) as (file, temporary):
@@ -541,7 +561,7 @@ def write_state(path: Path, content: bytes) -> None:
             temporary.replace(path)
 
 
-# Writing a large file that the user named: whole under its name, or not there.
+# Writing a large file that the user named. The file has its name only when it is complete.
 
 _HINTS = {
     errno.ENOSPC: "make room there, or name a file on another disk",
@@ -553,11 +573,11 @@ _HINTS = {
 
 @contextmanager
 def written_large_file(path: Path, *, replace: bool) -> Iterator[IO[bytes]]:
-    """An empty file that takes the name ``path`` when the block has ended well. Whoever is killed in it leaves
-    ``.NAME.new`` beside, which the next one writes over.
+    """Yields an empty file, which gets the name ``path`` when the block ends without an error. A killed process leaves
+    ``.NAME.new``; the next writer overwrites it.
 
-    Raises UsageError where ``path`` cannot be made, exists (unless ``replace``), or is being written by another
-    process; TransferError where the disk does not take all of it.
+    Raises UsageError if ``path`` cannot be made, exists (unless ``replace``), or is being written by another process;
+    TransferError if the file does not fit on the disk.
     """
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} is not a file", hint="name a file, not a folder or a device")
@@ -586,6 +606,6 @@ def written_large_file(path: Path, *, replace: bool) -> Iterator[IO[bytes]]:
             hint = _HINTS.get(error.errno or 0, f"check the disk that holds {path.parent}, then run the command again")
             raise TransferError(f"{path} was not written: {error.strerror or error}", hint=hint) from None
         finally:
-            # In its place it is no longer here; anywhere before that it is of no use.
+            # After success, the temporary name is gone already; after an error, the file is useless.
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """HTTP requests: the clients, the limits of an answer in size and time, and one exception for every failure.
 
-httpx2 limits the wait for the next piece of an answer, and neither an answer's size nor its time: a server that sends
-one byte a second never ends. What huggingface_hub fetches goes through its own client (`sources/hub.py`).
+httpx2 limits the wait for the next piece of an answer, but not the size or the time of the whole answer: a server that
+sends one byte a second would never end. huggingface_hub has its own client (`sources/hub.py`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ ANSWER_SECONDS = 900.0
 
 
 class NoAnswerError(Exception):
-    """A request without a usable answer; the text says why. Where it is ``transient``, the same request may succeed a
-    second later."""
+    """A request without a usable answer; the text says why. If the failure is ``transient``, the same request may
+    succeed later."""
 
     def __init__(self, why: str, *, transient: bool = False) -> None:
         super().__init__(why)
@@ -50,8 +50,8 @@ def following(ca_file: Path | None = None, *, login: httpx2.Auth | None = None) 
 
 @contextmanager
 def near(seconds: float, headers: Mapping[bytes, bytes]) -> Iterator[httpx2.Client]:
-    """A client for a server on this machine or on a node: no proxy of the user's leads there, and TLS neither, whose
-    certificates take longer to load than a short answer takes. In the block every failure is a NoAnswerError."""
+    """A client for a server on this machine or on a node. It uses no proxy, and loads no certificates: loading them
+    takes longer than a short answer. In the block every failure is a NoAnswerError."""
     import ssl
 
     import httpx2
@@ -71,7 +71,7 @@ def _failures() -> Iterator[None]:
         yield
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
         is_transient = isinstance(error, httpx2.TransportError) and not isinstance(error, final)
-        raise NoAnswerError(str(error) or type(error).__name__, transient=is_transient) from None
+        raise NoAnswerError(reason(error), transient=is_transient) from None
 
 
 def send(
@@ -95,7 +95,7 @@ def send(
 
 
 def limited(parts: Iterable[_Part], largest: int, seconds: float = ANSWER_SECONDS) -> Iterator[_Part]:
-    """Passes the parts of an answer on. Raises NoAnswerError for more than ``largest`` bytes (characters of text) and
+    """Yields the parts of an answer. Raises NoAnswerError for more than ``largest`` bytes (characters of text) and
     after ``seconds``."""
     began, size = time.monotonic(), 0
     for part in parts:
@@ -105,6 +105,13 @@ def limited(parts: Iterable[_Part], largest: int, seconds: float = ANSWER_SECOND
         if time.monotonic() - began > seconds:
             raise NoAnswerError(f"the server did not finish its answer within {seconds:g} s", transient=True)
         yield part
+
+
+def reason(error: Exception) -> str:
+    """Returns the text of a failure without the number that the system puts before it."""
+    import re
+
+    return re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
 
 
 def status(answer: httpx2.Response) -> str:

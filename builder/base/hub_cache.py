@@ -30,7 +30,7 @@ _QUANTIZATION = re.compile(r"(?<=[^:/]):([A-Za-z][A-Za-z0-9_+-]*)\Z")
 
 @dataclass(frozen=True)
 class CachedModel:
-    """A model in the cache: its size on disk in bytes, the commit that its ``main`` pointed to; ``incomplete`` if a
+    """A model in the cache: its size on disk in bytes, the commit of its ``main``; ``incomplete`` if a
     download was interrupted."""
 
     size: int
@@ -44,12 +44,12 @@ def is_id(text: str) -> bool:
 
 
 def repository(model: str) -> str:
-    """The name of a model on the hub without the quantization that it may end with: ``org/name-GGUF:Q4_K_M``."""
+    """The name of a model on the hub, without a quantization at its end: ``org/name-GGUF:Q4_K_M``."""
     return _QUANTIZATION.sub("", model)
 
 
 def quantization(model: str) -> str:
-    """The quantization that the name of a model ends with; empty if it names none."""
+    """The quantization at the end of a model's name; empty if there is none."""
     named = _QUANTIZATION.search(model)
     return named[1] if named else ""
 
@@ -65,7 +65,7 @@ def is_name(text: str) -> bool:
 
 
 def home(environ: Mapping[str, str]) -> Path:
-    """The folder in which Hugging Face's programs keep everything
+    """The folder of Hugging Face's programs
     (https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables)."""
     user = environ.get("HOME") or "/root"
     text = environ.get("HF_HOME") or f"{environ.get('XDG_CACHE_HOME') or f'{user}/.cache'}/huggingface"
@@ -103,7 +103,7 @@ def revision(environ: Mapping[str, str], model: str, name: str = MAIN) -> str | 
 
 
 def find_model(environ: Mapping[str, str], model: str) -> CachedModel | None:
-    """Looks up a model in the cache; returns None if nothing of it is there."""
+    """Looks up a model in the cache; returns None if it is not there."""
     if not is_id(model):
         return None
     complete: set[str] = set()
@@ -116,5 +116,5 @@ def find_model(environ: Mapping[str, str], model: str) -> CachedModel | None:
             # A blob may be a link into a store that all models share, and may be broken.
             with suppress(OSError):
                 size += blob.stat().st_size
-    # A partial blob that is also there completely was left behind by a download that was restarted.
+    # A restarted download leaves a partial blob, although the complete blob exists.
     return CachedModel(size, revision(environ, model), bool(partial - complete)) if complete | partial else None

@@ -91,8 +91,8 @@ class Machine:
 
 
 def read_files(folders: Mapping[str, Path], places: Iterable[str] = PLACES) -> dict[str, str]:
-    """The texts of a machine's files, by their paths; those that cannot be read are left out. ``folders`` are /proc,
-    /sys and /etc, by these names, or what stands for them."""
+    """The texts of a machine's files, by path. Unreadable files are left out. ``folders`` has the folders for the names
+    proc, sys and etc."""
     texts = {}
     for place in places:
         name, _, below = place.partition("/")
@@ -149,8 +149,8 @@ def _number(text: str) -> str:
 
 
 def _distribution(files: Mapping[str, str]) -> str:
-    """``Ubuntu 24.04.4 LTS, DGX OS 7.5.0``. A machine as delivered names only its build; each update adds a line with
-    its version, and the last line counts."""
+    """``Ubuntu 24.04.4 LTS, DGX OS 7.5.0``. A new machine records only its build. Each update adds a line with its
+    version; the last line counts."""
     system, dgx = (dict(_SETTING.findall(files.get(f"etc/{name}", ""))) for name in ("os-release", "dgx-release"))
     version = dgx.get("DGX_OTA_VERSION") or dgx.get("DGX_SWBUILD_VERSION", "")
     parts = [system.get("PRETTY_NAME", ""), f"DGX OS {version}" if version else ""]
@@ -158,7 +158,7 @@ def _distribution(files: Mapping[str, str]) -> str:
 
 
 def _firmware(files: Mapping[str, str]) -> dict[str, str]:
-    """The versions of the firmware that the kernel knows."""
+    """The firmware versions that the kernel reports."""
     versions = {"BIOS": files.get("sys/class/dmi/id/bios_version", "")}
     versions["embedded controller"] = files.get("sys/class/dmi/id/ec_firmware_release", "")
     for path, text in files.items():
@@ -204,8 +204,8 @@ def _processor(cpu: str) -> str:
     return " ".join(["arm64", *kinds]) if kinds else ""
 
 
-# The differences between two records, by part (``kernel``, ``firmware`` …) and the name of a device. What only one
-# record knows is no difference: fwupd may be silent, and earlier versions of this program recorded less.
+# The differences between two records, by part (``kernel``, ``firmware`` …) and the name of a device. A value that only
+# one record has is not a difference: fwupd may fail, and earlier versions of this program recorded less.
 
 _LESS_FREE = 0.1  # a start with this share of the memory less free is a difference
 # The names of the parts that a single word does not explain.

@@ -1,15 +1,13 @@
-"""This page starts child processes that end with the program, finds a free port, and reads files of /proc.
-
-Child processes come first. The files of /proc then give a machine's memory and its GPUs.
-"""
+"""Child processes that end with the program, free ports, and the files of /proc on a machine's memory and GPUs."""
 
 from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -17,22 +15,42 @@ if TYPE_CHECKING:
 
 
 def memory_file() -> BinaryIO:
-    """A file for what a child process reads or writes. It has no name and no disk: nothing of it is left however this
-    process ends, and no folder for temporary files is asked for first."""
+    """A file in memory for the input or the output of a child process. It has no name, so nothing is left when this
+    process ends, and no folder for temporary files is needed."""
     import os
 
     return os.fdopen(os.memfd_create("builder"), "w+b")
 
 
 def tied_to_parent() -> list[str]:
-    """Returns a prefix of an argument vector that makes the kernel send SIGTERM to the process when its parent dies.
+    """Returns a prefix for an argument vector. With it, the kernel sends SIGTERM to the process when its parent dies.
 
-    Without it a child such as buildx or git runs on until it next writes to a closed pipe, which may take an hour.
-    setpriv belongs to util-linux, which Debian and Ubuntu always have; elsewhere the prefix is empty.
+    Otherwise a child such as buildx or git continues until it writes to a closed pipe, which may take an hour. setpriv
+    is part of util-linux, which Debian and Ubuntu always have; on other systems the prefix is empty.
     """
     from shutil import which
 
     return ["setpriv", "--pdeathsig", "TERM", "--"] if which("setpriv") else []
+
+
+def read_ahead(stream: IO[str]) -> Iterator[str]:
+    """The lines of ``stream`` as they come. A thread takes them at once, whatever the reader does meanwhile, so that no
+    child process waits for it; it closes the stream at its end."""
+    from queue import SimpleQueue
+    from threading import Thread
+
+    lines: SimpleQueue[str | None] = SimpleQueue()
+
+    def take() -> None:
+        try:
+            with stream:
+                for line in stream:
+                    lines.put(line)
+        finally:
+            lines.put(None)
+
+    Thread(target=take, daemon=True).start()
+    return iter(lines.get, None)
 
 
 def free_port() -> int:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# All that this program keeps in the state folder: folders in which names can be known beforehand, other folders, files,
-# and the beginnings of the names of temporary ones.
+# Everything that this program keeps in the state folder: folders with predictable names in them, other folders, files,
+# and the prefixes of temporary names.
 _WRITTEN_FOLDERS = ("bisecting", "evidence", "journal", "logs", "serve-logs", "unchanged", "upgrading")
 _STATE_FOLDERS = (*_WRITTEN_FOLDERS, "downloads", "mirrors", "wheels", "work")
 _STATE_FILES = (
@@ -45,8 +45,8 @@ class _Below:
 
 @dataclass(frozen=True)
 class Project:
-    """A project folder. What is in ``state`` may be deleted while no command runs: logs, caches, and what killed
-    processes left; but for the mirror of a commit that upstream no longer has."""
+    """A project folder. ``state`` contains logs, caches, and files of killed processes. It may be deleted while no
+    command runs, except a mirror with a commit that upstream no longer has."""
 
     root: Path
 
@@ -55,29 +55,29 @@ class Project:
     mods = _Below("mods")
     recipes = _Below("recipes")
     builds = _Below("builds")
-    # The record of the checkpoints that were made.
+    # The record of all checkpoints.
     checkpoints_lock = _Below("checkpoints.lock")
     # The recorded runs of numbered images, by repository and number: committed with images.lock.
     evidence = _Below("evidence")
 
     state = _Below(".builder")
-    # The whole output of the tools that measured, and the files that mods take from addresses: named after SHA-256.
+    # The full output of benchmarks, and the files that mods fetch. Their names are SHA-256 digests.
     raw_evidence = _Below(".builder/evidence/raw")
     downloads = _Below(".builder/downloads")
     mirrors = _Below(".builder/mirrors")
     work = _Below(".builder/work")
-    # Notes of the numbers being recorded and the pointers being moved right now.
+    # Notes about numbers and pointers that a command is changing now.
     journal = _Below(".builder/journal")
-    # Facts about the engine, kept between runs, and which images have answered for which models on this machine.
+    # Facts about the engine, and which images have served which models on this machine.
     engine_cache = _Below(".builder/engine.json")
     answered = _Below(".builder/answered.json")
-    # The journals of upgrades and of the bisection that are under way, or were interrupted.
+    # The journals of running or interrupted upgrades and bisections.
     upgrading = _Below(".builder/upgrading")
     bisecting = _Below(".builder/bisecting")
 
     def build_directory(self, repository: str, number: int) -> Path:
-        """The build directory of a number, which may not exist. Raises UnsafePathError where it would lie elsewhere: a
-        clone brings its links along."""
+        """The build directory of a number, which may not exist. Raises UnsafePathError if it would be elsewhere: a
+        clone may contain links."""
         return below_project(below_project(self.root, self.builds), self.builds / repository / str(number))
 
     @property
@@ -86,14 +86,14 @@ class Project:
         return any(self.journal.glob("*")) or any(self.work.glob("*"))
 
     def relative(self, path: Path) -> str:
-        """``path`` for messages: relative to the project's folder if it lies in it."""
+        """``path`` for messages: relative to the project's folder if it is below it."""
         resolved = path.resolve()
         return str(resolved.relative_to(self.root) if resolved.is_relative_to(self.root) else resolved)
 
 
 def below_project(root: Path, path: Path) -> Path:
-    """Returns ``path``, which names of others are a part of, or which is about to be deleted. Raises UnsafePathError
-    where it does not lie below ``root``, all links followed."""
+    """Returns ``path``. Raises UnsafePathError if it is not below ``root`` after all links are followed. Call this for
+    a path that contains untrusted names, and before deleting."""
     if not (folder := path.resolve()).is_relative_to(root.resolve()) or folder == root.resolve():
         raise UnsafePathError(
             f"{path} leads out of {root}, to {folder}; nothing was changed",
@@ -104,8 +104,8 @@ def below_project(root: Path, path: Path) -> Path:
 
 
 def find_project(start: Path) -> Project:
-    """Finds the project that contains ``start``. Raises UsageError where neither it nor a folder above it contains
-    ``dockerfiles/``, UnsafePathError where its state folder is not its own, or others may write in it."""
+    """Finds the project that contains ``start``. Raises UsageError if neither it nor a folder above it contains
+    ``dockerfiles/``; UnsafePathError if its state folder is elsewhere, or if other users may write to it."""
     try:
         start = start.resolve()
     except FileNotFoundError:
@@ -123,10 +123,10 @@ def find_project(start: Path) -> Project:
 
 
 def _require_nobody_elses(project: Project) -> None:
-    """Raises UnsafePathError for a state folder that belongs to another user or is writable by everyone, and for such a
-    project folder: commands trust its contents, and run some of them.
+    """Raises UnsafePathError if the project folder or the state folder belongs to another user, or if everyone can
+    write to it: commands trust its contents, and run some of them.
 
-    A group that may write is trusted, and so is root. Root itself trusts, as git does, the user who called sudo.
+    A group with write access is trusted, and so is root. Like git, root trusts the user who called sudo.
     """
     me = os.geteuid()
     caller = os.environ.get("SUDO_UID", "")
@@ -143,7 +143,7 @@ def _require_nobody_elses(project: Project) -> None:
                 f"{shown} belongs to another user (uid {status.st_uid}), so its contents are not trusted",
                 hint=f"remove it if it came with other files, or take ownership: `sudo chown -R {me} {project.state}`",
             )
-        # In a sticky folder such as /tmp, users cannot rename or remove the files of others.
+        # In a sticky folder such as /tmp, users cannot rename or remove other users' files.
         is_sticky = folder == project.root and bool(status.st_mode & stat.S_ISVTX)
         if status.st_mode & stat.S_IWOTH and not is_sticky:
             raise UnsafePathError(
@@ -153,8 +153,8 @@ def _require_nobody_elses(project: Project) -> None:
 
 
 def _require_own_state(project: Project) -> None:
-    """Raises UnsafePathError for a state folder that leads elsewhere, as one from a clone may: commands delete files in
-    it by their names. The folder may be on another disk, in a folder of its own."""
+    """Raises UnsafePathError if the state folder is a link to a folder with other files, which a clone may contain:
+    commands delete files in it by name. A link to an own folder on another disk is allowed."""
     try:
         entries = list(os.scandir(project.state))
     except OSError:

@@ -1,8 +1,8 @@
-"""A record is a dataclass that lies in a JSON file; the types of its fields say what the file may hold.
+"""A record is a dataclass in a JSON file; the types of its fields say what the file may contain.
 
-A reader takes nothing else: no other key, no value of another type. `Annotated[str, PATTERN]` is text that a regular
-expression matches as a whole. A file's head, such as its format, is beside the record and must be equal.
-The journal of a command that may be killed, which is such a record, comes last.
+The reader refuses other keys and values of other types. `Annotated[str, PATTERN]` is text that the regular expression
+matches as a whole. A file also has a head, such as its format, which must be equal. The last part is the journal of a
+command that may be killed, which is also a record.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class RecordError(ValueError):
 
 
 def plain(value: object) -> Any:
-    """``value`` as JSON has it: a dataclass by its fields, one that has a text of its own (such as an image's name) and
-    a path as that text, mappings and sequences item by item."""
+    """``value`` as JSON data. A dataclass becomes a mapping of its fields, or a text if it defines one, as the name of
+    an image does. A path becomes a text; mappings and sequences are converted item by item."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Mapping):
@@ -78,7 +78,7 @@ def read_file(path: Path, kind: type[T], head: Mapping[str, object] | None = Non
 
 
 def parse_json(text: bytes | str) -> Any:
-    """The value of JSON that others wrote. Raises ValueError, also for what is nested too deeply."""
+    """The value of untrusted JSON. Raises ValueError if it is invalid or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -165,7 +165,7 @@ def _union(readers: tuple[_Reader, ...]) -> _Reader:
 
 
 def _dataclass(kind: Any) -> _Reader:
-    # Modules may import these names for types alone.
+    # A module may import these names only for type checking.
     hints = typing.get_type_hints(kind, localns={"Mapping": Mapping}, include_extras=True)
     fields = dataclasses.fields(kind)
     readers = {field.name: _reader(hints[field.name]) for field in fields}
@@ -232,14 +232,14 @@ def _wrong(expected: str, data: Any) -> RecordError:
     return RecordError(f"expected {expected}, found {described}")
 
 
-# A journal is the record from which a killed command continues: one process holds it, and it is on the disk, whole,
-# before each step. Anyone may have written the file, so the types of a record check the names in it.
+# A journal is a record from which a killed command continues. One process holds it, and it is complete on the disk
+# before each step. The file is untrusted, so the types of the record check the names in it.
 
 
 @dataclass(frozen=True)
 class Journal(Generic[T]):
-    """The journal at ``path``, of records of one ``kind`` and ``format``. Errors call it that of ``what``, and say
-    what to do ``while_held`` by another process and ``if_unreadable``."""
+    """The journal at ``path``, of records of one ``kind`` and ``format``. Errors name it after ``what``. ``while_held``
+    and ``if_unreadable`` are their hints."""
 
     path: Path
     kind: type[T]
@@ -254,7 +254,7 @@ class Journal(Generic[T]):
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Holds the journal. Raises ConflictError where another process does."""
+        """Holds the journal. Raises ConflictError if another process holds it."""
         files.make_folder(self.path.parent)
         try:
             with files.locked(self.lock, wait_seconds=0):
@@ -268,11 +268,11 @@ class Journal(Generic[T]):
         return self.lock.exists() and files.is_held(self.lock)
 
     def write(self, record: T) -> None:
-        """Writes the record, on the disk before this returns."""
+        """Writes the record, and forces it to the disk."""
         files.write_atomically(self.path, text_of(record, {"format": self.format}).encode())
 
     def read(self) -> T | None:
-        """The record, or None if there is no file. Raises ConflictError if the file holds anything else."""
+        """The record, or None if there is no file. Raises ConflictError if the file contains anything else."""
         try:
             return read_file(self.path, self.kind, {"format": self.format})
         except FileNotFoundError:

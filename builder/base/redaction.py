@@ -1,7 +1,7 @@
-"""Secrets, which are never printed or written down: variables that look like one, and logins in addresses.
+"""Secrets are never printed or stored: variables that look like secrets, and logins in addresses.
 
-What other programs say, and what a step of a build prints, may repeat what they were given: `redacted` stands where
-such text is shown or written. The patterns here are text, which `re` compiles and keeps at their first use.
+Other programs and build steps may print the secrets that they were given, so `redacted` is applied wherever such text
+is shown or stored. The patterns here are text: `re` compiles and caches a pattern when it is first used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _WORDS = frozenset(
     {"AUTH", "CREDENTIAL", "CREDENTIALS", "KEY", "PASSPHRASE", "PASSWD", "PASSWORD", "PAT", "PW", "SECRET", "TOKEN"}
 )
-# Written without a mark between the words: HFTOKEN, DBPASSWORD.
+# Names without a separator between the words: HFTOKEN, DBPASSWORD.
 _ENDINGS = ("APIKEY", "PASSWD", "PASSWORD", "SECRET", "TOKEN")
 # Tokens of Hugging Face, OpenAI, GitHub, GitLab, NVIDIA, AWS and Slack, and a JSON web token.
 _FORMS = (
@@ -29,12 +29,12 @@ _FORMS = (
 _VALUE = rf"(?s){_FORMS}|(Bearer|Basic) \S+|.*://[^/\s:@]*:[^/\s@]+@.*|.*-----BEGIN .*PRIVATE KEY-----.*"
 
 _SHOWN = "***"
-# Secrets that this process came to know otherwise than by its environment and arguments.
+# Secrets that are neither in the environment nor in the arguments of this process.
 _LEARNED: set[str] = set()
-# Shorter ones would be found in any text.
+# Any text may contain a shorter one by chance.
 _SHORTEST_VALUE, _SHORTEST_PASSWORD = 8, 5
 _LOGIN = r"(?:^|://)(?P<user>[^\s/:@]*):(?P<password>[^\s/@]+)@"
-# The user of an ssh address belongs to it; the one of a web address may be a token.
+# The user in an ssh address is no secret; the user in a web address may be a token.
 _ADDRESS = r"(?i)(?P<scheme>\bhttps?://)[^\s/@'\"<>]+@|(?P<other>://)[^\s/@:'\"<>]*:[^\s/@'\"<>]+@"
 
 
@@ -45,16 +45,16 @@ def looks_secret(name: str, value: str = "") -> bool:
 
 
 def learn(secret: str) -> None:
-    """Makes ``redacted`` know a secret that was read somewhere; a shorter text than any password would be found in any
-    text, and is ignored."""
+    """Remembers a secret for `redacted`. A text that is too short for a password is ignored: any text may contain it by
+    chance."""
     if len(secret) >= _SHORTEST_PASSWORD and secret not in _LEARNED:
         _LEARNED.add(secret)
         _secret.cache_clear()
 
 
 def redacted(text: str) -> str:
-    """``text`` with ``***`` for the secrets in the environment and the arguments of this process and those that it
-    learned, in every spelling of theirs, and for the login in any address."""
+    """``text`` with ``***`` in place of secrets: from the environment, the arguments of this process, and `learn`, in
+    every spelling, and the login in any address."""
     secret = _secret()
     if secret:
         text = secret.sub(_SHOWN, text)
@@ -84,8 +84,7 @@ def _assigned(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _spellings(name: str, value: str) -> Iterator[str]:
-    """The ways in which the secrets in a variable may be written: as they are, quoted for an address or for JSON, and
-    as the header of a login."""
+    """The spellings of the secrets in a variable: plain, quoted for an address or for JSON, and as a login header."""
     logins = list(re.finditer(_LOGIN, value)) if "@" in value else []
     is_secret = not logins and len(value) >= _SHORTEST_VALUE and not value.startswith("/") and looks_secret(name, value)
     if not logins and not is_secret:
@@ -102,17 +101,17 @@ def _spellings(name: str, value: str) -> Iterator[str]:
 
 
 def _written(secret: str) -> Iterator[str]:
-    """A secret as it is, and quoted for an address or for JSON."""
+    """A secret, plain and quoted for an address or for JSON."""
     from urllib.parse import quote
 
     in_json = secret.replace("\\", "\\\\").replace('"', '\\"')
     yield from (secret, quote(secret), quote(secret, safe=""), in_json)
 
 
-# Text for others: without the names of users, machines and addresses.
+# Text for other people: without the names of users and machines, and without addresses.
 
 _HOME = r"(?<![\w.])/(home|Users)/[^/\s'\":,;()\[\]]+"
-# A version has four parts as well: an address of the Internet is one only where it is written as one.
+# A version may also have four parts, so the context decides whether it is an IP address.
 _PRIVATE = (
     r"(?<![\w.])(?:10\.\d{1,3}|192\.168|169\.254|172\.(?:1[6-9]|2\d|3[01])|100\.(?:6[4-9]|[7-9]\d|1[01]\d|12[0-7]))"
     r"\.\d{1,3}\.\d{1,3}(?!\.?\d)"
@@ -127,14 +126,14 @@ _IPV6 = r"(?<![\w:.])(?=[\da-fA-F:]*::|(?:[\da-fA-F]{1,4}:){7})(?:[\da-fA-F]{1,4
 _MAC = r"\b(?:[\da-fA-F]{2}[:-]){5,7}[\da-fA-F]{2}\b"
 _DEVICE = r"\b(GPU|MIG)-[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}\b"
 _MAIL = r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b"
-# The names that DGX Sparks and their kin have from the factory.
+# The factory names of DGX Sparks and similar machines.
 _FACTORY = r"(?i)\b(?:spark|gx10|promaxgb10|dgx)-[\da-f]{4}\b(?:\.local)?"
 # How NCCL begins its lines, and how PyTorch and vLLM name another machine.
 _HOST = (
     r"(?m)^[\w.-]+(?=:\d+:\d+ \[)|(?P<at>connect(?:ed|ing)? to \[?|\b(?:tcp|ssh|zmq)://(?:[\w.-]+@)?)"
     r"(?!127\.|localhost|0\.0|\[?::1|ADDRESS|MACHINE)[\w.-]*[A-Za-z][\w.-]*"
 )
-# A token is one wherever it stands, and so is what is given for a name that looks secret.
+# Tokens, and the values of names that look secret.
 _TOKENS = (
     rf"(?i)\b(?-i:{_FORMS})"
     r"|(?P<kept>\b(?:Bearer|Basic) |(?:api[_-]?key|(?<!_)token|password|passwd|secret)['\"]?\s*[=:]\s*['\"\[]{0,2}"
@@ -144,8 +143,8 @@ _TOKENS = (
 
 
 def anonymous(text: str, names: Mapping[str, str]) -> str:
-    """``text`` without secrets, tokens of any kind, home folders, addresses and device ids. ``names`` maps further
-    texts, such as the machine's name, to what stands for them."""
+    """``text`` without secrets, tokens of any kind, home folders, addresses and device ids. ``names`` maps more texts,
+    such as the machine's name, to their replacements."""
     text = re.sub(_TOKENS, lambda match: f"{match['kept'] or ''}{_SHOWN}", redacted(text))
     for name in sorted(filter(None, names), key=len, reverse=True):
         text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", names[name], text)

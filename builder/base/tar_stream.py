@@ -66,12 +66,12 @@ class Writer:
         self._file = file
 
     def add(self, name: str, content: bytes, *, executable: bool = False) -> None:
-        """Adds a file. Raises OSError where the disk fails."""
+        """Adds a file. Raises OSError if the disk fails."""
         self.stream(name, len(content), [content], executable=executable)
 
     def stream(self, name: str, size: int, pieces: Iterable[bytes], *, executable: bool = False) -> str:
-        """Adds a file of ``size`` bytes and returns its ``sha256:…``. Raises ValueError where ``pieces`` have another
-        length, OSError where the disk fails; the tar is useless then."""
+        """Adds a file of ``size`` bytes and returns its ``sha256:…``. Raises ValueError if ``pieces`` have another
+        length, and OSError if the disk fails; the tar is useless then."""
         self._put(head(name, size, executable=executable))
         digest, left = sha256(), size
         for piece in pieces:
@@ -91,7 +91,7 @@ class Writer:
         return self._file.tell()
 
     def _put(self, content: bytes) -> None:
-        # An unbuffered file may take less than all of it.
+        # An unbuffered file may write only a part.
         view = memoryview(content)
         while view:
             view = view[self._file.write(view) :]
@@ -100,8 +100,8 @@ class Writer:
 def members(file: IO[bytes]) -> dict[str, Member]:
     """The files of a tar by name, in order, without folders.
 
-    Raises ValueError, with the reason, for a file that is no tar or is truncated, and for a tar that contains anything
-    but files and folders, a name twice, or a name that leads out of the folder in which it would be unpacked.
+    Raises ValueError, with the reason, if the file is not a tar or is truncated. The tar may contain only files and
+    folders, each name once, and no name that leads out of the folder where it is unpacked.
     """
     files: dict[str, Member] = {}
     length = os.fstat(file.fileno()).st_size
@@ -124,7 +124,7 @@ def members(file: IO[bytes]) -> dict[str, Member]:
 
 
 class _Headers:
-    """The headers of a tar. One may announce any size of a name or of attributes, for a file that has holes."""
+    """The headers of a tar. A header in a sparse file may announce names or attributes of any size."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -137,7 +137,7 @@ class _Headers:
 
 
 def _fault(info: tarfile.TarInfo, name: str, files: Mapping[str, Member], length: int) -> str:
-    """The reason why a tar of ``length`` bytes with this entry, after ``files``, is refused, or nothing."""
+    """The reason to refuse a tar of ``length`` bytes with this entry after ``files``; empty if there is none."""
     if is_unsafe(name):
         return f"it contains `{printable(name)}`, which leads out of its folder or is not a normalized path"
     if info.isdir():
@@ -152,7 +152,7 @@ def _fault(info: tarfile.TarInfo, name: str, files: Mapping[str, Member], length
 
 
 def is_unsafe(name: str) -> bool:
-    """True if a path leads out of the folder that it is relative to, or is not normalised."""
+    """True if a relative path leads out of its folder, or is not normalised."""
     parts = name.split("/")
     return (
         not name
@@ -163,12 +163,12 @@ def is_unsafe(name: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """``text`` from a file of others, with its control characters escaped."""
+    """Text from an untrusted file, with its control characters escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text[:200])
 
 
 def pieces(file: IO[bytes], member: Member) -> Iterator[bytes]:
-    """The content of a member, in pieces. Raises ValueError where the file is truncated."""
+    """The content of a member, in pieces. Raises ValueError if the file is truncated."""
     offset, left = member.offset, member.size
     while left:
         piece = os.pread(file.fileno(), min(left, _CHUNK), offset)

@@ -1,7 +1,6 @@
-"""This page turns amounts, times, digests and names into text, and checks the form of names.
+"""Amounts, times, digests and versions as text; the patterns of names; and suggestions for a mistyped word.
 
-Readable amounts and times come first, then the patterns of names, then suggestions for a mistyped word.
-Times for images.lock and for JSON follow. They are RFC 3339, in UTC, to the second. Versions of packages come last.
+Times in images.lock and in JSON are RFC 3339, in UTC, to the second.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ def size_text(count: int) -> str:
 
 
 def size_of(current: int, total: int) -> str:
-    """The bytes that are done, of all: 1.2 GB of 5.3 GB."""
+    """The finished bytes and the total: 1.2 GB of 5.3 GB."""
     return f"{size_text(current)} of {size_text(total)}"
 
 
 def amount_text(value: float, unit: str) -> str:
-    """A measured amount to three digits or more, without its unit but for bytes."""
+    """A measured amount with at least three digits. Only bytes have a unit."""
     if unit == "bytes" and value >= 0:
         return size_text(round(value))
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 100 else f"{value:.3g}"
@@ -54,13 +53,13 @@ def sha256_of(content: bytes) -> str:
 
 
 def short_digest(value: str) -> str:
-    """A digest or a commit by its first 12 digits; any other value as it is."""
+    """The first 12 digits of a digest or a commit; any other value unchanged."""
     match = re.fullmatch(r"(?:.*sha256:)?([0-9a-f]{64})|([0-9a-f]{40})", value)
     return (match[1] or match[2])[:12] if match else value
 
 
 def ago_text(stamp: str, now: datetime | None = None) -> str:
-    """The age of an RFC 3339 time in its largest whole unit: 2 days ago; the text itself where it is no time."""
+    """The age of an RFC 3339 time in its largest whole unit: 2 days ago; the text itself if it is not a time."""
     try:
         then = datetime.fromisoformat(stamp)
     except ValueError:
@@ -90,10 +89,12 @@ def duration_text(seconds: float) -> str:
 # The label of each container that serves a model.
 SERVER_LABEL = "builder.serve"
 
-# The patterns of names that users give to files and folders, and that images.lock records.
+# The patterns of the names that users choose for files and folders, and that images.lock records.
 
 # A name may become an argument, or a part of a command that a message proposes.
 DEFINITION = r"(?![.-])[^/\\\x00-\x1f\x7f\"'`$;&|<>(){}\[\]*?#!]+"
+# Repositories of images that have no number yet, which are removed by their names.
+RESERVED_REPOSITORY = r"builder-(?:work|bisect-.*)"
 RECIPE_FILE = r"(?![-~])(?!(?:.*/)?\.\.(?:/|$))[^\\\x00-\x1f\x7f]+"
 
 
@@ -101,8 +102,8 @@ RECIPE_FILE = r"(?![-~])(?!(?:.*/)?\.\.(?:/|$))[^\\\x00-\x1f\x7f]+"
 
 
 def did_you_mean(word: str, choices: Iterable[str], *, most: int = 1, code: bool = False, near: float = 0.6) -> str:
-    """Returns ``did you mean X?`` with the choices that ``word`` resembles, at most ``most`` of them; empty if it
-    resembles none. With ``code`` they are put in backquotes; ``near`` is the least resemblance, from 0 to 1."""
+    """Returns ``did you mean X?`` with the choices that ``word`` resembles, at most ``most`` of them; empty if there
+    are none. With ``code`` they are put in backquotes; ``near`` is the least resemblance, from 0 to 1."""
     # Imported here, since only an error needs it and commands must start fast.
     import difflib
 
@@ -110,7 +111,7 @@ def did_you_mean(word: str, choices: Iterable[str], *, most: int = 1, code: bool
     return f"did you mean {' or '.join(f'`{match}`' if code else match for match in matches)}?" if matches else ""
 
 
-# Times as images.lock and every --json have them: RFC 3339, UTC, to the second.
+# Times in images.lock and in every --json: RFC 3339, UTC, to the second.
 
 _FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -121,11 +122,11 @@ def now() -> str:
 
 
 def timestamp_of(moment: datetime) -> str:
-    """A moment, which knows its time zone."""
+    """A time that has a time zone, as text."""
     return moment.astimezone(UTC).strftime(_FORMAT)
 
 
-# Versions (PEP 440) and requirements (PEP 508) of Python packages, in text that anybody may have written.
+# Versions (PEP 440) and requirements (PEP 508) of Python packages, in untrusted text.
 
 
 def parse_version(text: str) -> Version | None:

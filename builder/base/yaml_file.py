@@ -1,8 +1,7 @@
-"""This page reads and edits the YAML that users write, and locates every error in it.
+"""The YAML that users write: the accepted subset, the reader, locations, the editor of single values, the schema check.
 
-The accepted subset of YAML comes first, then the reader, places, the editor of single values, and the schema check.
-A valid file is read fast. Locations are computed only after an error is known.
-The schemas are the only description of a format: editors read them, and errors quote them.
+A valid file is read fast: locations are computed only after an error. The schemas are the only description of a format:
+editors read them, and errors quote them.
 """
 
 from __future__ import annotations
@@ -23,14 +22,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# The subset of YAML that files of the user may use: mappings with text as keys, lists, and plain values. Tags that
-# create objects, aliases that expand to millions of values and lists as keys are refused here, on the nodes, which know
-# their locations.
+# The accepted subset of YAML: mappings with text as keys, lists, and plain values. Tags that create objects, aliases
+# that expand to millions of values, and lists as keys are refused. The check reads YAML's nodes, which have locations.
 
 YamlPath = tuple[str | int, ...]
 
-_DEEPEST = 64  # blocks within blocks: far below what overflows the stack of the C parser
-_MOST = 100_000  # values, each alias counted as what it stands for
+_DEEPEST = 64  # nested blocks: far fewer than would overflow the stack of the C parser
+_MOST = 100_000  # values, with each alias expanded
 _LONGEST_NUMBER = 40
 
 _YAML = "tag:yaml.org,2002:"
@@ -39,7 +37,7 @@ _PLAIN = {f"{_YAML}null", f"{_YAML}bool", *_NUMBERS}
 
 
 class Refusal(yaml.MarkedYAMLError):
-    """YAML that is valid, and not accepted here."""
+    """Valid YAML that is not accepted here."""
 
 
 def refused(node: yaml.Node | None, message: str) -> Refusal:
@@ -48,8 +46,8 @@ def refused(node: yaml.Node | None, message: str) -> Refusal:
 
 
 class Repetition(NamedTuple):
-    """A key that is repeated at ``line`` and ``column`` (from 1), after ``earlier_line``. The later value counts; it is
-    ``same`` if it equals the earlier one. ``values`` are both, the earlier one first, if both are plain."""
+    """A key that is repeated at ``line`` and ``column`` (from 1), after ``earlier_line``. The later value is used;
+    ``same`` is true if the values are equal. ``values`` are the earlier and the later value, if both are plain."""
 
     path: YamlPath
     line: int
@@ -60,7 +58,7 @@ class Repetition(NamedTuple):
 
 
 def _check(loader: Any, root: yaml.Node, repetitions: list[Repetition] | None) -> None:
-    """Raises Refusal for anything but plain data of a moderate size. With ``repetitions``, the earlier value of a
+    """Raises Refusal unless the value is plain data of moderate size. With ``repetitions``, the earlier value of a
     repeated key is dropped and reported there."""
     around: set[int] = set()
     left = _MOST
@@ -103,7 +101,7 @@ def _check_tag(loader: Any, node: yaml.Node) -> None:
 
 
 def _is_number(loader: Any, node: yaml.Node) -> bool:
-    """True for a finite number. What looks like one to YAML may be none (`0x_`), or too large (`1.0e+400`)."""
+    """True for a finite number. YAML also accepts invalid (`0x_`) and too large (`1.0e+400`) numbers."""
     try:
         return math.isfinite(loader.construct_object(node))
     except (ValueError, OverflowError):
@@ -144,7 +142,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _TextKeyLoader(_Loader):  # type: ignore[misc]
-    """A loader that keeps every key as the text written (``7`` stays ``"7"``), and dates as text."""
+    """A loader that keeps every key as text (``7`` becomes ``"7"``), and dates as text."""
 
     depth = 0
 
@@ -172,8 +170,8 @@ _TextKeyLoader.yaml_implicit_resolvers = {
 def load(text: str, file: str) -> Any:
     """Parses the value in ``text``: dicts with text as keys, lists, text, numbers, booleans and None.
 
-    Raises FileProblemsError with the location of a syntax error, or of something that is not accepted: a duplicate
-    key, a tag, an alias to an enclosing value.
+    Raises FileProblemsError with the location of a syntax error, or of YAML that is not accepted: a duplicate key, a
+    tag, an alias to an enclosing value.
     """
     return _load(text, file, None)
 
@@ -192,7 +190,7 @@ def compose(text: str, file: str) -> yaml.Node | None:
 
 
 def load_shared(text: str, file: str) -> tuple[Any, tuple[Repetition, ...]]:
-    """Parses a file that was written for PyYAML: the last value of a repeated key counts. Raises as `load` does."""
+    """Parses a file for PyYAML, which uses the last value of a repeated key. Raises the errors of `load`."""
     repetitions: list[Repetition] = []
     return _load(text, file, repetitions), tuple(repetitions)
 
@@ -230,14 +228,14 @@ def problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
 
 
 class Block(str):
-    """Text that is written as a literal block, line for line, where YAML can hold it so."""
+    """Text that is written as a literal block, line by line, if YAML allows it."""
 
     __slots__ = ()
 
 
 class _Dumper(yaml.SafeDumper):
-    """A dumper whose text is read back unchanged: PyYAML does not escape the other line breaks of Unicode, and reads
-    them as blanks."""
+    """A dumper whose output is read back unchanged. PyYAML alone does not escape the other line breaks of Unicode, and
+    reads them as spaces."""
 
     def represent_text(self, text: str) -> yaml.Node:
         escaped = '"' if any(char in text for char in "\x85\u2028\u2029") else None
@@ -262,7 +260,7 @@ _EntryDumper.add_representer(
 
 
 def dump(data: dict[str, Any]) -> str:
-    """The text of a mapping, in its order, one line for each value."""
+    """The text of a mapping, in its order, with a line for each value."""
     return _dumped(data, _Dumper)
 
 
@@ -273,7 +271,7 @@ def _dumped(data: Any, dumper: type[_Dumper], *, flow: bool = False) -> str:
     return text.removesuffix("...\n")
 
 
-# Places in a text.
+# Locations in a text.
 
 
 @functools.lru_cache(maxsize=4)
@@ -305,7 +303,7 @@ def location_of(path: YamlPath, text: str, file: str) -> Location:
 
 def location_within(text: str, file: str, path: YamlPath, written: str, earlier: int) -> Location:
     """The location of ``written`` in the value at ``path``, after ``earlier`` other occurrences in that value; the
-    location of the value itself where ``text`` spells it differently."""
+    location of the value itself if ``text`` spells it differently."""
     node = _nodes(text)
     for part in path:
         node = _child(node, part)[1]
@@ -326,7 +324,7 @@ def _nodes(text: str) -> yaml.Node | None:
 
 
 def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node | None, yaml.Node | None]:
-    """The key and the value at ``part`` of ``node``; the last of them where the key stands twice."""
+    """The key and the value at ``part`` of ``node``; the last one if the key is repeated."""
     if isinstance(node, yaml.MappingNode):
         return next(((key, value) for key, value in reversed(node.value) if key.value == part), (None, None))
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
@@ -334,12 +332,12 @@ def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node | None, y
     return None, None
 
 
-# The editor sets single values of a text, and leaves the rest as the user wrote it.
+# The editor sets single values of a text, and keeps the rest unchanged.
 
 
 def with_values(text: str, values: Mapping[YamlPath, Any], expected: Any) -> str | None:
-    """``text`` with each of ``values`` at its path; None if its layout is so unusual that it would not mean
-    ``expected`` then."""
+    """``text`` with each of ``values`` at its path; None if the result would not mean ``expected``,
+    because the layout is unusual."""
     edited = text.replace("\r\n", "\n")
     try:
         for path, value in values.items():
@@ -352,7 +350,7 @@ def with_values(text: str, values: Mapping[YamlPath, Any], expected: Any) -> str
 
 
 def _with_value(text: str, path: YamlPath, value: Any) -> str:
-    node = yaml.compose(text, Loader=yaml.SafeLoader)  # its marks count characters, as text does
+    node = yaml.compose(text, Loader=yaml.SafeLoader)  # its marks count characters
     if node is None:
         ended = text if not text or text.endswith("\n") else f"{text}\n"
         return ended + _dumped(_nested(path, value), _EntryDumper)
@@ -370,14 +368,14 @@ def _with_value(text: str, path: YamlPath, value: Any) -> str:
     value, end = _nested(rest, value), _leaf_end(node)
     if not isinstance(value, dict) or not value or column < 0:
         return f"{text[:start]} {_dumped(value, _Dumper, flow=True).strip()}{text[end:]}"
-    # A block takes the place of what stands on the line; a comment at its end stays there.
+    # A block replaces the rest of the line, except a comment at the end of the line.
     line_end = text.find("\n", end) if "\n" in text[end:] else len(text)
     lines = "".join(f"\n{' ' * (column + 2)}{line}" for line in _dumped(value, _EntryDumper).splitlines())
     return f"{text[:start]}{text[end:line_end].rstrip()}{lines}{text[line_end:]}"
 
 
 def _with_entry(text: str, mapping: yaml.MappingNode, entry: Any) -> str:
-    """``text`` with one more entry at the end of ``mapping``."""
+    """``text`` with another entry at the end of ``mapping``."""
     if mapping.flow_style:
         comma, end = (", ", _leaf_end(mapping.value[-1][1])) if mapping.value else ("", mapping.end_mark.index - 1)
         return f"{text[:end]}{comma}{_dumped(entry, _Dumper, flow=True).strip()[1:-1]}{text[end:]}"
@@ -402,7 +400,7 @@ def _leaf_end(node: yaml.Node) -> int:
     return end
 
 
-# Checking a file of the user's against its JSON Schema: all problems at once, each with its location.
+# Checking a user's file with its JSON Schema: all problems at once, each with its location.
 
 
 @functools.cache
@@ -469,7 +467,7 @@ def _complaint(error: Any, kind: str, node: dict[str, Any]) -> str:
 
 
 def _advice(value: Any, types: list[str]) -> str:
-    """Advice for text that was meant as entries or items, and the other way round."""
+    """Advice for text in place of entries or items, and for entries or items in place of text."""
     if isinstance(value, dict | list) and "string" in types:
         return "; put single quotes around text that begins with a bracket or brace"
     if isinstance(value, str) and (match := re.match(r"[A-Za-z_][\w-]*(:)[^\s:/]|(-)[^\s-]", value)):

@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from builder.plan.plan_model import Plan
 
 
-# The time that each step took when it last ran, shown while it runs again. The file may be deleted at any time.
+# The last duration of each step, shown while the step runs again. The file may be deleted at any time.
 
 _STEP_TIMES, _SECTION = "steptimes.json", "seconds"
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The seconds that each step took when it last ran, by its label. Reported before a build begins."""
+    """The last duration of each step in seconds, by its label. Reported before a build begins."""
 
     seconds: Mapping[str, float]
 
@@ -63,7 +63,7 @@ def compiles(title: str) -> bool:
 
 
 def expected_steps(times: StepTimes, titles: Iterable[str]) -> float | None:
-    """The seconds that these steps took before, together; None if one that compiles never ran here."""
+    """The total duration of these steps in seconds; None if a compiling step never ran here."""
     wanted = tuple(titles)
     if any(compiles(title) and title not in times.seconds for title in wanted):
         return None
@@ -73,24 +73,24 @@ def expected_steps(times: StepTimes, titles: Iterable[str]) -> float | None:
 def store_step_times(project: Project, steps: Iterable[StepFinished]) -> None:
     fresh = {s.label: s.seconds for s in steps if s.seconds >= 1.0 and not s.error and not s.internal}
     if fresh:
-        # The latest stand last; the oldest, at the front, are dropped first.
+        # The latest entries are last; the oldest are dropped first.
         older = {name: took for name, took in load_step_times(project).seconds.items() if name not in fresh}
         content = dict([*older.items(), *fresh.items()][-2000:])
         images.store_cache(project.state / _STEP_TIMES, _SECTION, content)
 
 
-# Proxies with a password, for build steps: as secrets, which BuildKit keeps nowhere. As build arguments they would
-# stand in BuildKit's record of the build, in its metadata, and in what buildx is called with. Other proxies stay
-# build arguments, which reach whatever a Dockerfile does.
+# Proxies with a password are secrets, which BuildKit stores nowhere. As build arguments, they would appear in
+# BuildKit's record of the build, in its metadata, and in the arguments of buildx. Other proxies are build arguments,
+# which reach every instruction of a Dockerfile.
 
 _WITH_HERE_DOCUMENTS = re.compile(r"\s*(?:RUN|COPY|ADD)\s", re.IGNORECASE)
-# As BuildKit's parser finds them: https://docs.docker.com/reference/dockerfile/#here-documents
+# The same pattern as in BuildKit's parser: https://docs.docker.com/reference/dockerfile/#here-documents
 _HERE_DOCUMENT = re.compile(r"(?:^|\s)\d*<<(?P<tabs>-?)(?P<quote>[\"']?)(?P<end>[^\s<\"']+)(?P=quote)(?=\s|$)")
 
 
 def split(proxies: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[str, str]]:
-    """Splits the user's proxies into those that are build arguments and those that are secrets: their addresses hold a
-    user or a password, with or without a ``http://``."""
+    """Splits the user's proxies into build arguments and secrets. The address of a secret proxy contains a user or a
+    password, with or without ``http://``."""
     plain: dict[str, str] = {}
     logins: dict[str, str] = {}
     for name, value in proxies:
@@ -100,8 +100,8 @@ def split(proxies: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[str,
 
 
 def mounted(dockerfile: str, names: Iterable[str]) -> str:
-    """``dockerfile`` with these secrets as variables of every step that runs something, in capitals and in small
-    letters as BuildKit sets its proxy arguments. Each line stays where it is."""
+    """``dockerfile`` with these secrets as variables of every RUN instruction, in upper and lower case like BuildKit's
+    proxy arguments. Line numbers do not change."""
     mounts = "".join(
         f"--mount=type=secret,id={name},env={variable} " for name in names for variable in (name, name.lower())
     )
@@ -113,8 +113,8 @@ def mounted(dockerfile: str, names: Iterable[str]) -> str:
 
 
 def instructions(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yields where each instruction of a Dockerfile begins, and where it has ended with its here-documents, as numbers
-    of lines. Comments and empty lines between instructions are of none."""
+    """Yields the first line of each instruction of a Dockerfile, and the line after its here-documents. Comments and
+    empty lines between instructions belong to no instruction."""
     number = 0
     while number < len(lines):
         first = number
@@ -135,14 +135,15 @@ def instructions(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def with_builder(workspace: Workspace, name: str | None) -> Workspace:
-    """The workspace with the buildx instance that builds: ``name``, that of builder.yaml, or the engine's own."""
+    """The workspace with the buildx instance for building: ``name``, or the one in builder.yaml, or the engine's
+    own."""
     instance = name or configuration.load_configuration(workspace.project).builder
     return replace(workspace, engine=replace(workspace.engine, instance=instance)) if instance else workspace
 
 
 def _cache_options(project: Project, definition: str) -> dict[str, list[str]]:
-    """The keys of a target that import and export the build cache of a definition; none unless builder.yaml enables
-    it. A build does not fail because the registry does not answer."""
+    """The keys of a target that import and export the build cache of a definition; empty unless builder.yaml enables
+    it. The build continues if the registry does not answer."""
     config = configuration.load_configuration(project)
     if not config.cache:
         return {}
@@ -150,15 +151,15 @@ def _cache_options(project: Project, definition: str) -> dict[str, list[str]]:
     return {"cache-from": [cache], "cache-to": [f"{cache},mode=max,ignore-error=true"]}
 
 
-# Read by _parts/wheels.j2; a secret, because those are no part of what BuildKit knows a step by.
+# _parts/wheels.j2 reads it. It is a secret, because secrets do not change the cache key of a step.
 _JOBS = "BUILD_JOBS"
 
 
 @dataclass(frozen=True)
 class BakeJob:
-    """An image to build: the name of its definition, its targets as a plan has them, and the work folder with its build
-    directory, whose tag the result gets. The bake file in the directory does not count. With ``push_to``, a repository
-    of a registry, the result goes only there, by its digest."""
+    """An image to build: the name of its definition, the targets of its plan, and the work folder with its build
+    directory. The result gets the tag of the work folder. The bake file in the directory is not used. With ``push_to``,
+    a repository in a registry, the result goes only there, by its digest."""
 
     definition: str
     targets: Mapping[str, Any]
@@ -169,9 +170,9 @@ class BakeJob:
 def bake_images(
     workspace: Workspace, jobs: Sequence[BakeJob], compilers: int | None = None
 ) -> tuple[tuple[engine_bake.BakeResult, ...], Path]:
-    """Builds all jobs in one run, what they share only once; returns their results and the file of the whole log.
-    ``compilers`` is how many a step may run at once, None for as many as fit. A source tree that its repository no
-    longer provides is taken from the mirror. Raises BuildFailedError if a step fails."""
+    """Builds all jobs in one run, and shared steps only once. Returns the results and the file with the whole log.
+    ``compilers`` is the number of compilers that a step may run at once; None for as many as fit. If a repository no
+    longer provides a source tree, the tree comes from the mirror. Raises BuildFailedError if a step fails."""
     from builder.engine import bake_run as engine_bake
     from builder.sources import wheels
 
@@ -183,12 +184,12 @@ def bake_images(
     staged = wheels.stage(work.wheels, hashes, settings)
     names = {_target(job, number): job.work.tag for number, job in enumerate(jobs, start=1)}
     arguments, logins = split(settings.proxies)
-    # Secrets that the steps may use and must not keep; an index's address may contain a password.
+    # Secrets for the steps, which must not store them. The address of an index may contain a password.
     indexes = {"PIP_INDEX_URL": settings.index_url, "PIP_EXTRA_INDEX_URL": " ".join(settings.extra_index_urls)}
     hidden = {name: value for name, value in {**indexes, _JOBS: str(compilers or "")}.items() if value} | logins
     secrets = [f"id={name},env={name}" for name in hidden]
     secrets += [f"id=ca,{plan_bake.csv_field(f'src={settings.ca_file}')}"] if settings.ca_file else []
-    # BuildKit knows the proxy arguments by name and keeps them out of cache key and history.
+    # BuildKit keeps the proxy arguments out of the cache key and the history.
     common = {"args": arguments, "secret": secrets, "contexts": {"find-links": str(work.wheels)} if staged else {}}
     addresses = {
         each for job in jobs for target in job.targets.values() for each in target.get("contexts", {}).values()
@@ -217,7 +218,7 @@ def bake_images(
             url, _, commit = error.address.partition("#")
             workspace.report(Message(f"{url} did not provide {commit[:12]}: the mirror provides its files"))
         except BaseGoneError as error:
-            # BuildKit looks a context up by the name as Docker shows it.
+            # BuildKit looks up a context by the short name that Docker shows.
             name = images.familiar(error.reference)
             copy = None if name in bases else _mirrored_base(workspace, error)
             if copy is None:
@@ -242,7 +243,8 @@ def _mirrored_base(workspace: Workspace, gone: BaseGoneError) -> str | None:
 
 
 def _from_mirror(project: Project, address: str, folder: Path, gone: TreeGoneError | None = None) -> str:
-    """Checks out the tree that BuildKit cannot fetch, and returns its folder. Raises BuildFailedError without it."""
+    """Checks out the tree that BuildKit cannot fetch, and returns its folder. Raises BuildFailedError without a
+    mirror."""
     from builder.sources import mirror
 
     url, _, commit = address.partition("#")
@@ -255,7 +257,7 @@ def _from_mirror(project: Project, address: str, folder: Path, gone: TreeGoneErr
             hint="check the network; if the commit was deleted upstream, only the mirror (.builder/mirrors) of a "
             "machine that pinned it still has it",
         ) from None
-    # BuildKit applies it to a folder, but not to a repository.
+    # BuildKit applies it to a folder, but not to a git repository.
     (folder / ".dockerignore").unlink(missing_ok=True)
     return str(folder)
 
@@ -308,11 +310,10 @@ def _target(job: BakeJob, number: int) -> str:
 
 
 def _own_index_hashes(job: BakeJob) -> dict[str, frozenset[str]]:
-    """The hashes of the packages that come from an index of their own, by the folder in which the template looks for
-    wheels."""
+    """The hashes of the packages from each extra index, by the folder where the template looks for wheels."""
     hashes = {}
     for name, target in job.targets.items():
-        # A name that leads elsewhere is none of ours, and no template looks for it.
+        # Such a name is not one of ours, and no template looks for it.
         definition = (job.definition if name == plan_bake.TARGET else name).replace("/", "_")
         for file in sorted((job.work.directory / target["context"] / "python").glob("index-*.txt")):
             text = file.read_text(encoding="utf-8", errors="replace")
@@ -322,8 +323,8 @@ def _own_index_hashes(job: BakeJob) -> dict[str, frozenset[str]]:
 
 @dataclass(frozen=True)
 class BakedImage:
-    """An image that BuildKit has made, in the engine under the temporary tag of its ``work`` folder. ``host_platform``
-    is the engine's own; ``log`` names the file with the whole output."""
+    """An image in the engine that BuildKit has built, under the temporary tag of its ``work`` folder. ``host_platform``
+    is the platform of the engine; ``log`` is the file with the whole output."""
 
     planned: PlannedImage
     work: WorkFolder
@@ -337,11 +338,13 @@ class BakedImage:
 def baked_images(
     workspace: Workspace, planned: Sequence[PlannedImage], registry_address: str | None, compilers: int | None
 ) -> Iterator[list[BakedImage]]:
-    """Bakes the planned images, what they share only once, and yields the results; an image that has no number by the
-    end of the block is removed. Images built by another BuildKit than the engine's own are loaded as a whole or, with
-    ``registry_address``, go through that registry, so that only the layers that either side lacks are transferred.
-    ``compilers`` as for `bake_images`. Raises BuildFailedError if a step fails, and UsageError and ImageStateError for
-    a base image that cannot be used."""
+    """Bakes the planned images, and shared steps only once; yields the results. At the end of the block, an image
+    without a number is removed.
+
+    If another BuildKit than the engine's own builds, the engine loads the whole images. With ``registry_address``, they
+    go through that registry instead, and only missing layers are transferred. ``compilers`` as for `bake_images`.
+    Raises BuildFailedError if a step fails, and UsageError or ImageStateError if a base image cannot be used.
+    """
     from builder.building import work_folder
     from builder.numbers import named_registry
 
@@ -373,8 +376,8 @@ def baked_images(
 
 
 def _require_local_base(engine: Endpoint, plan: Plan) -> None:
-    """Raises UsageError if a BuildKit outside this engine needs a base that only this engine has, and ImageStateError
-    if that base is not what is pinned: its tag may have moved."""
+    """Raises UsageError if another BuildKit requires a base that only this engine has; ImageStateError if that base
+    differs from its pin, because its tag has moved."""
     from builder.engine import installed
 
     pin = plan.chain[0].pins.base

@@ -1,7 +1,7 @@
 """The last step of a build gives the image its number and records it in images.lock.
 
-A build records its number first, then the proof, and then moves the pointers that lack no evidence. What `prove`,
-`probe` or `bench` record later moves no pointer: `promote` and `pair` do.
+A build first records its number, then the proof. It then moves the pointers whose evidence is complete. Later results
+of `prove`, `probe` or `bench` move no pointer; `promote` and `pair` do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def models(project: Project, planned: PlannedImage) -> tuple[str, ...]:
-    """The models of a build that require evidence of its image. Raises FileProblemsError for a bad builder.yaml."""
+    """The models of a build that require evidence of its image. Raises FileProblemsError if builder.yaml is invalid."""
     return tuple(
         model for model in planned.models if requirements.required(project, model, _recipe_for(planned, model))
     )
@@ -40,9 +40,9 @@ def models(project: Project, planned: PlannedImage) -> tuple[str, ...]:
 def commit_image(
     workspace: Workspace, baked: BakedImage, record: NumberedImage, request: BuildRequest, proofs: Sequence[Proof]
 ) -> tuple[ImageName, tuple[str, ...]]:
-    """Gives a verified image the next number of its repository, and moves the pointers that require no evidence;
-    returns the name, and the models that wait: they require evidence, or one of the ``proofs`` failed. A failure leaves
-    lock, tags and numbers unchanged."""
+    """Gives a verified image the next number of its repository, and moves the pointers that require no evidence.
+    Returns the name, and the waiting models: they require evidence, or one of their ``proofs`` failed. After a failure,
+    lock, tags and numbers are unchanged."""
     planned, directory = baked.planned, baked.work.directory
     failed = [each.evidence.subject.model for each in proofs if each.evidence.verdict == "fail"]
     kept_back = {*models(workspace.project, planned), *failed}
@@ -63,20 +63,20 @@ def commit_image(
     candidate = images_lock.Candidate(baked.work.tag, directory, baked.details.id, record.fingerprint)
     with images_lock.transaction(workspace) as transaction:
         name = transaction.next_name(planned.plan.repository, record.fingerprint)
-        # For the day that images.lock is lost.
+        # `lock --recover` reads it if images.lock is lost.
         for file, content in lock_file.record_files(recorded(Lock(), pins=True)).items():
             files.write_plain_file(directory / file, content)
         transaction.place(name, candidate)
         transaction.commit(recorded(transaction.lock, pins=not request.candidate))
-    # The end of the transaction has set `latest`.
+    # The transaction has already set `latest`.
     return name, waiting
 
 
 def move(
     workspace: Workspace, planned: PlannedImage, name: ImageName, request: BuildRequest, models_held: Iterable[str]
 ) -> tuple[HeldPointer, ...]:
-    """Pairs ``name`` with the models ``models_held``, and makes it current as requested, if no evidence is missing or
-    the request moves the pointers anyway; returns the pointers that stay."""
+    """Pairs ``name`` with the models ``models_held``, and makes it current if requested. A pointer stays if evidence is
+    missing, unless the request moves it anyway. Returns the pointers that stay."""
     waiting: list[HeldPointer] = []
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
@@ -102,9 +102,9 @@ def move(
 def commit_existing(
     workspace: Workspace, planned: PlannedImage, name: ImageName, request: BuildRequest
 ) -> BuildOutcome:
-    """Records the pins of a plan whose image is already built, and pairs that image with those of its models that no
-    image serves yet, unless evidence is missing or failed. A model that was rolled back stays where it is, unless the
-    request moves the pointers anyway."""
+    """Records the pins of a plan whose image already exists, and pairs the image with its models that no image serves
+    yet, unless evidence is missing or failed. A model that was rolled back stays, unless the request moves the pointers
+    anyway."""
     lacking = {
         model: _missing(workspace, planned.lock, planned, name, model)
         for model in planned.models
@@ -158,7 +158,7 @@ def _held(lock: Lock, model: str, name: ImageName, lacking: Sequence[MissingEvid
 
 
 def _recipe_for(planned: PlannedImage, model: str) -> Recipe | None:
-    """The recipe of the build, if it is the one that serves ``model``."""
+    """The recipe of the build, if it serves ``model``."""
     return planned.recipe if planned.recipe and planned.recipe.model == model else None
 
 

@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 def load_mods(
     project: Project, chain: Sequence[ImageDefinition], recipe: Recipe | None, further: Sequence[str] = ()
 ) -> tuple[tuple[Mod, ...], ...]:
-    """Loads the mods of each definition of ``chain``, as listed; for the last one those of ``recipe`` and the
-    ``further`` ones as well. A mod that a parent image has already is not baked again, and one of a recipe that would
-    change nothing in an image is left out (``left_out``). Raises what ``require_known`` and ``load_all`` do."""
+    """Loads the mods of each definition of ``chain``, as listed. The last definition also gets the mods of ``recipe``
+    and the ``further`` mods. A mod that a parent image already has is not baked again. `left_out` describes the mods of
+    a recipe that change nothing in an image. Raises the errors of `require_known` and `load_all`."""
     require_known(project, chain, recipe)
     on_top = (*(recipe.mods if recipe else ()), *further)
     own_names: list[list[str]] = []
@@ -73,8 +73,8 @@ def load_mods(
 
 
 def left_out(project: Project, recipe: Recipe, mods: Sequence[tuple[Mod, ...]]) -> Iterator[str]:
-    """A message for each mod of ``recipe`` that is none of ``mods``, since an image with it would be the same: it works
-    on the machine while a model is served, or does nothing at all."""
+    """A message for each mod of ``recipe`` that is not in ``mods``, because it would not change the image: it works on
+    the machine while a model is served, or does nothing."""
     baked = {mod.name for own in mods for mod in own}
     for name in dict.fromkeys(map(name_of, recipe.mods)):
         if name not in baked and (facts := read_script_facts(load_mod(project, name))):
@@ -82,7 +82,7 @@ def left_out(project: Project, recipe: Recipe, mods: Sequence[tuple[Mod, ...]]) 
 
 
 def require_known(project: Project, chain: Sequence[ImageDefinition], recipe: Recipe | None) -> None:
-    """Raises FileProblemsError with the place of every name in the files that is not the name of a mod."""
+    """Raises FileProblemsError with the location of every name in the files that is not the name of a mod."""
     problems = [
         problem
         for definition in chain
@@ -96,7 +96,7 @@ def require_known(project: Project, chain: Sequence[ImageDefinition], recipe: Re
 def arrange_mods(
     project: Project, chain: Sequence[ImageDefinition], mods: Sequence[tuple[Mod, ...]], pins: Sequence[Pins]
 ) -> tuple[tuple[Mod, ...], ...]:
-    """Returns ``mods`` in the order in which they are baked. Raises what ``rules.arrange_steps`` does."""
+    """Returns ``mods`` in the order in which they are baked. Raises the errors of `rules.arrange_steps`."""
     if not any(mods):
         return tuple(mods)
     pinned: dict[str, str] = {}
@@ -107,13 +107,13 @@ def arrange_mods(
     return rules.arrange_steps(images, mod_names(project))
 
 
-# Stands in for `platform: host`: a definition has the same mods on all platforms.
+# Replaces `platform: host`: a definition has the same mods on all platforms.
 _ANY_PLATFORM = "linux/arm64"
 
 
 @dataclass(frozen=True)
 class ModUse:
-    """The ``mods`` that the definition or ``recipe`` called ``name`` puts into the image of ``definition``."""
+    """The ``mods`` that the definition or ``recipe`` with this ``name`` adds to the image of ``definition``."""
 
     name: str
     definition: str
@@ -122,7 +122,7 @@ class ModUse:
 
 
 def definitions(project: Project) -> dict[str, ImageDefinition]:
-    """The definitions of the project that can be read, by name; ``doctor`` tells what is wrong in others."""
+    """The readable definitions of the project, by name. `doctor` reports problems in the others."""
     loaded = {}
     for name in image.definition_names(project):
         with suppress(FileProblemsError, UsageError):
@@ -131,7 +131,7 @@ def definitions(project: Project) -> dict[str, ImageDefinition]:
 
 
 def mod_uses(project: Project, definitions: Mapping[str, ImageDefinition]) -> tuple[ModUse, ...]:
-    """The uses by ``definitions``, then those by the readable recipes whose image one of them makes."""
+    """The uses by ``definitions``, then by the readable recipes whose image one of them builds."""
     by_repository = {definition.repository: name for name, definition in definitions.items()}
     all_uses = [ModUse(name, name, tuple(map(name_of, each.mods))) for name, each in definitions.items()]
     for name, loaded in recipe.readable_recipes(project):
@@ -141,22 +141,22 @@ def mod_uses(project: Project, definitions: Mapping[str, ImageDefinition]) -> tu
     return tuple(all_uses)
 
 
-# Files of mods that come from an address: fetched before a build, and kept under their digest in the state folder. A
-# build takes them from its build directory, and never from the network.
+# Mod files with an address are fetched before a build, and stored under their digest in the state folder. The build
+# itself reads them from its build directory, never from the network.
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def fetch_mod_files(workspace: Workspace, mods: Sequence[tuple[Mod, ...]]) -> tuple[tuple[Mod, ...], ...]:
-    """Returns ``mods``, those of each definition of a chain, with the files from addresses; what was fetched before
-    takes no network. Raises SourceError if an address has other content than mod.yaml says, or does not answer, and
-    FileProblemsError where it is a chat template that cannot be compiled."""
+    """Returns the ``mods`` of each definition of a chain with their fetched files. Files that were fetched before need
+    no network. Raises SourceError if an address does not answer or has other content than mod.yaml requires, and
+    FileProblemsError if a fetched chat template cannot be compiled."""
     return tuple(tuple(_with_files(workspace, mod) for mod in own) for own in mods)
 
 
 def stale(project: Project) -> tuple[Path, ...]:
-    """The downloads that no mod of the project names, and what killed processes left of others; none if a mod cannot
-    be read, since nobody knows what it names. Other files in their folder are not among them."""
+    """The downloads that no mod of the project names, and unfinished downloads of killed processes. Empty if a mod
+    cannot be read, because its files are unknown. Other files in the folder are ignored."""
     try:
         mods = load_all(project, mod_names(project))
     except FileProblemsError:
@@ -218,13 +218,13 @@ def _if_intact(path: Path, sha256: str) -> bytes | None:
     return content if hashlib.sha256(content).hexdigest() == sha256 else None
 
 
-# The packages of mods, compared with the versions that the pinned vLLM is compiled against: FlashInfer, torch, Triton,
-# TileLang and TVM FFI. A mod that names another version of one would end the build in its last step.
+# The packages of mods are compared with the versions that the pinned vLLM is compiled against: FlashInfer, torch,
+# Triton, TileLang and TVM FFI. A mod with another version of one would fail the last step of the build.
 
 
 def check_mod_versions(chain: Sequence[ImageDefinition], mods: Sequence[tuple[Mod, ...]], pins: Sequence[Pins]) -> None:
-    """Raises SourceError with the place of every package of ``mods`` that disagrees with what the image has which they
-    go into; mods and ``pins`` are those of each definition of ``chain``."""
+    """Raises SourceError with the location of every package of ``mods`` that disagrees with its image. ``mods`` and
+    ``pins`` are for each definition of ``chain``."""
     named: dict[str, Named] = {}
     problems: list[str] = []
     for definition, own, own_pins in zip(chain, mods, pins, strict=True):

@@ -1,6 +1,6 @@
-"""A dry run tries the patches of mods before a build starts, in the order of the mods, on the pinned packages.
+"""A dry run tries the patches of mods on the pinned packages, in the order of the mods, before a build starts.
 
-The result for a script's own patches is only a hint."""
+The result for patches that a script applies is only a hint."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 ModState = Literal["applies", "in place", "no patches", "excluded", "fails", "not tried"]
 FindPackage = Callable[[str], "Package | None"]
-"""Returns the package that a patch names, or None if nothing is known of it before the build."""
+"""Returns the package that a patch names, or None if its content is unknown before the build."""
 
 
 @dataclass(frozen=True)
 class TriedPatch:
-    """The dry run of one patch of a mod: its ``index`` among the mod's patches, the package that it was tried
-    ``against`` (``vllm 0.20.0``), and the outcome."""
+    """The dry run of one patch of a mod: its ``index`` in the mod, the package ``against`` which it was tried
+    (``vllm 0.20.0``), and the outcome."""
 
     mod: Mod
     index: int
@@ -53,9 +53,9 @@ class TriedPatch:
 
 @dataclass(frozen=True)
 class ModVerdict:
-    """The result for a mod on one ``target``: a definition, a recipe, or a version. ``excluded`` says what the mod
-    requires instead, ``missing`` why nothing could be tried. ``requested`` if something relies on the mod there;
-    ``is_hint`` if the patches are those of a script, which may apply them elsewhere or do without."""
+    """The result for a mod on one ``target``: a definition, a recipe, or a version. ``excluded`` is what the mod
+    requires instead; ``missing`` is why nothing could be tried. ``requested``: something uses the mod there.
+    ``is_hint``: a script applies the patches, and may apply them elsewhere or not at all."""
 
     mod: Mod
     target: str
@@ -71,7 +71,7 @@ class ModVerdict:
 
     @property
     def state(self) -> ModState:
-        """The state of the mod as a whole: the worst of its patches, unless its ``requires`` excludes this version."""
+        """The state of the mod: the worst state of its patches, unless its ``requires`` excludes this version."""
         if self.excluded:
             return "excluded"
         if self.missing:
@@ -82,15 +82,15 @@ class ModVerdict:
 
     @property
     def holds(self) -> bool:
-        """True if the mod can be used here, as far as is certain. A mod that nothing requests may exclude this
+        """True if no known problem prevents using the mod here. A mod that nothing requests may exclude this
         version."""
         fails = self.state == "fails" and not self.is_hint
         return not fails and not (self.state == "excluded" and self.requested)
 
 
 def load(project: Project, names: Sequence[str]) -> tuple[Mod, ...]:
-    """Loads the mods ``names``; if there are none all that can be read. Raises what ``load_all`` does, and
-    FileProblemsError if their ``after`` names a mod that does not exist, or forms a cycle."""
+    """Loads the mods ``names``, or without names all readable mods. Raises the errors of `load_all`, and
+    FileProblemsError if ``after`` names a mod that does not exist, or forms a cycle."""
     mods = load_all(project, names) if names else readable_mods(project)[0]
     if names:
         require_templates(mods)
@@ -106,8 +106,8 @@ def try_all(mods: Sequence[Mod], find: FindPackage) -> tuple[TriedPatch, ...]:
 
 
 def candidates(mods: Sequence[Mod], package: str, version: str = "") -> tuple[CandidatePatch, ...]:
-    """Returns the patches of ``mods`` to ``package``, in order, each with the files that were copied since the one
-    before it; with ``version`` those to that one alone."""
+    """Returns the patches of ``mods`` for ``package``, in order, each with the files that were copied since the
+    previous patch. With ``version``, only the patches for that version."""
     collected = []
     copied: dict[str, bytes] = {}
     for mod in mods:
@@ -122,8 +122,8 @@ def candidates(mods: Sequence[Mod], package: str, version: str = "") -> tuple[Ca
 
 
 def require_applicable(mods: Sequence[Mod], find: FindPackage, report: Report) -> None:
-    """Raises FileProblemsError with every patch of ``mods`` that does not apply. Those that apply with part of their
-    context, are in place already or cannot be tried here are reported: the step in the image decides."""
+    """Raises FileProblemsError with every patch of ``mods`` that does not apply. Patches that apply with reduced
+    context, that are already applied, or that cannot be tried here are only reported: the build step decides."""
     patches = try_all(mods, find)
     for patch in patches:
         name = f"mod {patch.mod.name}: {patch.file}"
@@ -167,13 +167,13 @@ def _on_package(mods: Sequence[Mod], name: str, package: Package | None) -> list
 
 
 def _in_doubt(mods: Sequence[Mod], tried: TriedPatch) -> TriedPatch:
-    """Turns a failure into "not tried" if a script or an unfetched file may change what the patch is applied to."""
+    """Turns a failure into "not tried" if a script or an unfetched file may change the target of the patch."""
     if tried.outcome.state != "fails":
         return tried
     patch = tried.mod.patches[tried.index]
     (candidate,) = candidates([replace(tried.mod, patches=(patch,))], patch.package)
     before = [mod for mod in mods[: mods.index(tried.mod)] if _may_change(mod, patch, candidate.touched_files)]
-    own = replace(tried.mod, run=None)  # its script comes after its patches
+    own = replace(tried.mod, run=None)  # its script runs after its patches
     before += [own] if _may_change(own, patch, candidate.touched_files) else []
     if not before:
         return tried
@@ -183,22 +183,22 @@ def _in_doubt(mods: Sequence[Mod], tried: TriedPatch) -> TriedPatch:
 
 
 _INSTALLED = ("site-packages", "dist-packages")
-# A script that names the package and one of these may change any file of it.
+# A script that names the package and one of these commands may change any file of the package.
 _SWEEPS = re.compile(
     r"\*|\bfind\b|\bgrep\s+-\w*r|\bwalk\(|\bpip3?\b|\buv\b|\bcurl\b|\bwget\b|\bgit\s+(?:clone|am|apply)\b"
 )
 
 
 def _copied_files(mod: Mod) -> dict[str, bytes]:
-    """The files that ``mod`` puts into site-packages, by their path there; those from an address once they are
-    fetched."""
+    """The files that ``mod`` puts into site-packages, by their path there. Files with an address are included after
+    they are fetched."""
     contents = {file.path: file.content for file in (*mod.files, *mod.fetched)}
     return {path: contents[source] for copy in mod.copies for source, path in _copied(copy, contents)}
 
 
 def _may_change(mod: Mod, patch: ModPatch, touched: Collection[str]) -> bool:
-    """True if ``mod`` may change one of the files ``touched`` that ``patch`` is tried on, in a way that only the build
-    shows: by a file that is not fetched yet, or by a script that speaks of it."""
+    """True if ``mod`` may change a file in ``touched``, the files of ``patch``, in a way that only the build shows:
+    with a file that is not fetched yet, or with a script that names the file."""
     contents = {file.path for file in (*mod.files, *mod.fetched)}
     unfetched = (path for copy in mod.copies if copy.is_remote for source, path in _copied(copy, {copy.staged: b""}))
     if any(copy.is_remote and copy.staged not in contents for copy in mod.copies) and set(touched) & set(unfetched):
@@ -233,16 +233,16 @@ def _copied(copy: FileCopy, contents: Collection[str]) -> Iterator[tuple[str, st
                 yield source, path.rpartition(f"/{folder}/")[2]
 
 
-# Patches that the script of a mod applies itself: read from the diffs beside it. It cannot be seen from outside where a
-# script applies a patch, and whether it goes on without it.
+# Patches that the script of a mod applies, read from the diffs beside the script. Where a script applies a patch, and
+# whether it continues without it, is unknown.
 
-_IN_REPOSITORY = ("src", "python", "lib")  # the folders of a repository that hold its packages
+_IN_REPOSITORY = ("src", "python", "lib")  # the folders of a repository that contain its packages
 _SIDES = ("a", "b", "c", "i", "o", "w")  # git's prefixes
 
 
 def as_declared(mod: Mod) -> Mod:
-    """Returns ``mod`` with the patches that its script names as if mod.yaml declared them; ``mod`` itself if it
-    declares patches, or has none whose package can be told."""
+    """Returns ``mod`` with the patches that its script names, as if mod.yaml declared them. Returns ``mod`` unchanged
+    if it declares patches, or if the package of no patch is known."""
     facts = read_script_facts(mod)
     if mod.patches or facts is None or not facts.patches:
         return mod
@@ -256,8 +256,8 @@ def as_declared(mod: Mod) -> Mod:
 
 
 def _within(diff: bytes, patch: ModPatch) -> bytes:
-    """The part of ``diff`` that changes the package: the diff of a pull request brings tests and pages along, which
-    scripts leave out, as they are nowhere in site-packages."""
+    """The part of ``diff`` that changes the package. The diff of a pull request also changes tests and documentation,
+    which site-packages does not contain, so scripts leave them out."""
 
     def touches(part: bytes) -> bool:
         names = part.partition(b"\n")[0].decode("utf-8", "replace").split(" ")[2:]
@@ -269,14 +269,14 @@ def _within(diff: bytes, patch: ModPatch) -> bytes:
 
 
 def _patch(file: str, diff: bytes) -> ModPatch | None:
-    """The patch to the package that most files of ``diff`` belong to; None if that cannot be told."""
+    """The patch for the package of most files in ``diff``; None if the package is unknown."""
     names = {hunk.file for hunk in patches.diff_hunks(diff, 0) if hunk.file != "/dev/null"}
     roots = Counter(root for name in sorted(names) if (root := _root(name)))
     return ModPatch(file, *roots.most_common(1)[0][0]) if roots else None
 
 
 def _root(name: str) -> tuple[str, int] | None:
-    """The importable package of a file that a diff names, and how many folders stand before it."""
+    """The importable package of a file in a diff, and the number of folders before the package."""
     folders = name.split("/")[:-1]
     strip = 0
     installed = [index for index, folder in enumerate(folders) if folder in _INSTALLED]

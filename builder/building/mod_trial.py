@@ -1,4 +1,4 @@
-"""Mods are applied in the containers of a server that waits for them, as a build bakes them."""
+"""Applies mods in the containers of a waiting server, in the same way as a build bakes them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from builder.serving.preparation import PlannedContainer
     from builder.serving.running import RunningServer
 
-_FOLDER = PurePosixPath("/run/builder")  # where a build has what a step needs
-# For that of step.sh: the layer of a container is not empty as that of a step is, so that every folder has to be looked
-# at; and what is mounted into it belongs to the machine.
+_FOLDER = PurePosixPath("/run/builder")  # the folder with the files of a build step
+# Replaces the function in step.sh. Unlike a build step, a container has a layer that is not empty, so every folder is
+# searched. Mounted folders belong to the machine, and are left out.
 _FIND_CHANGED = """
 find_changed() {
     set -- -cnewer "$step_work/began" "$@"
@@ -55,8 +55,8 @@ def _parts(project: Project) -> dict[str, str]:
 def apply_tried(
     workspace: Workspace, server: RunningServer, planned: Sequence[PlannedContainer], mods: Sequence[Mod]
 ) -> None:
-    """Applies the mods in each container of a server that waits for them, and lets it serve. Raises BuildFailedError
-    if one fails or does not pass its checks, as a build does."""
+    """Applies the mods in each container of a waiting server, and lets the server start. Like a build, raises
+    BuildFailedError if a mod fails or does not pass its checks."""
     settings = git.read_index_settings(workspace.environment)
     indexes = {"PIP_INDEX_URL": settings.index_url, "PIP_EXTRA_INDEX_URL": " ".join(settings.extra_index_urls)}
     environ = {**dict(settings.proxies), **{name: value for name, value in indexes.items() if value}}
@@ -64,7 +64,7 @@ def apply_tried(
     mods = mod_choice.fetch_mod_files(workspace, (tuple(mods),))[0]
     applied = []
     for member, container_plan in zip(server.members, planned, strict=True):
-        container = containers.Container(member.engine.endpoint, member.service.id)
+        container = containers.Container(member.engine, member.service.id)
         container.run(["mkdir", "-p", WORKSPACE], timeout=_SLACK)
         container = replace(container, entrypoint=("env", "-C", WORKSPACE))
         applied.append(container)
@@ -74,7 +74,7 @@ def apply_tried(
                 _apply(container, each, parts, environ)
         for each in mods:
             _check(container, each, on_gpu=container_plan.settings.gpus)
-    # All at once, as they wait for each other only so long; the head last.
+    # All at once, because they wait for each other only for a limited time; the head is last.
     for container in reversed(applied):
         container.run(["mkdir", "-p", preparation.tried_mark(mods)], timeout=_SLACK)
 

@@ -1,4 +1,4 @@
-"""The outlook of a build tells its duration, its compilers and its disk space before it starts."""
+"""The outlook of a build estimates its duration, its compilers and its disk space before it starts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TITLE = re.compile(r"<<'EOF'\n# (.+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Expectation:
-    """An amount that a build is expected to take, and what it is known from."""
+    """An amount that a build is expected to take, and the origin of the estimate."""
 
     amount: float
     origin: str
@@ -38,9 +38,9 @@ class Expectation:
 
 @dataclass(frozen=True)
 class BuildOutlook:
-    """The outlook of the build of one image: the jobs of each source that may have to be compiled, the seconds and the
-    bytes that it will take, None if nothing tells, and the folder of the engine's images with the bytes free there,
-    empty and None if that is not on this machine."""
+    """The outlook of the build of one image: the jobs of each source that may have to be compiled; the expected seconds
+    and bytes, None if unknown; and the folder of the engine's images with its free bytes, empty and None if the folder
+    is not on this machine."""
 
     definition: str
     jobs: tuple[CompileJobs, ...] = ()
@@ -62,11 +62,10 @@ class BuildOutlook:
 
 
 def of_images(workspace: Workspace, request: BuildRequest, planned: Sequence[PlannedImage]) -> tuple[BuildOutlook, ...]:
-    """Returns the outlook of each planned image; an image that exists already has nothing ahead of it."""
+    """Returns the outlook of each planned image. For an existing image, the outlook is empty."""
     is_ahead = [request.force or image.comparison.existing is None for image in planned]
     there = read_build_machine(workspace.engine) if any(is_ahead) else None
-    machine = rules.BuildMachine(*((there.processors, there.free, there.total) if there else ()))
-    data_root = there.data_root if there else ""
+    machine, data_root = (rules.BuildMachine(*there[:3]), there[3]) if there else (rules.BuildMachine(), "")
     free, compilers = free_disk(data_root), build_jobs(request.settings)
     return tuple(
         BuildOutlook(
@@ -84,7 +83,7 @@ def of_images(workspace: Workspace, request: BuildRequest, planned: Sequence[Pla
 
 
 def require_room(outlooks: Sequence[BuildOutlook]) -> None:
-    """Raises ConflictError if the engine's disk has not what the images together are expected to take."""
+    """Raises ConflictError if the engine's disk probably has no room for all images together."""
     expected = [outlook for outlook in outlooks if outlook.disk and outlook.free is not None]
     if not expected:
         return
@@ -102,7 +101,7 @@ def require_room(outlooks: Sequence[BuildOutlook]) -> None:
 
 
 def _seconds(project: Project, image: PlannedImage) -> Expectation | None:
-    """The time of all that may have to run: as long as each step took before, if those that compile all did."""
+    """The total duration of the steps that may have to run; unknown if a compiling step never ran here."""
     parts = rules.changed_parts(image.plan, image.kept_steps)
     titles = [title for part in parts for title in _TITLE.findall(part.files["Dockerfile"].content.decode())]
     seconds = bake.expected_steps(bake.load_step_times(project), titles)
@@ -113,8 +112,8 @@ def _seconds(project: Project, image: PlannedImage) -> Expectation | None:
 
 
 def _disk(image: PlannedImage) -> Expectation | None:
-    """The space that image.yaml says for the first build; for a later one, at least the size of the number before. An
-    amount of a few gigabytes is not reported."""
+    """The space that image.yaml gives for the first build; for a later build, at least the size of the previous number.
+    A few gigabytes are not reported."""
     parts = rules.changed_parts(image.plan, image.kept_steps)
     if not parts:
         return None

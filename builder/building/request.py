@@ -1,4 +1,4 @@
-"""The request for a build and its results, which the command line makes and shows."""
+"""The request for a build, and its results. The command line makes the request and shows the results."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """A build as typed. ``targets`` name recipes or definitions; ``mods`` and ``models`` are added to those of a
-    recipe. ``update`` maps each source to resolve again to the git ref to use instead of the definition's, or None;
-    ``settings`` are values for the templates. ``builder`` names the buildx instance to build with. ``ignore_disk``
-    builds even if the disk is expected to be too small. ``without_checks`` names checks of the finished image that do
-    not run, each with the reason. A note in ``promote_anyway`` moves the pointers although evidence is missing or
-    failed, and is recorded. A ``candidate`` gets its number and moves nothing else: no pin, no pairing, no ``latest``.
-    Without ``older``, a package or source that would go back to an older version ends the build."""
+    """A build as typed.
+
+    ``targets`` name recipes or definitions; ``mods`` and ``models`` are added to those of a recipe. ``update`` maps
+    each source that is resolved again to the git ref to use, or to None for the definition's ref. ``settings`` are
+    values for the templates. ``builder`` names the buildx instance. With ``ignore_disk``, the disk may be too small.
+    ``without_checks`` maps the checks to skip to the reason. A note in ``promote_anyway`` moves the pointers although
+    evidence failed or is missing, and is recorded. A ``candidate`` gets its number, and moves no pin, no pairing and no
+    ``latest``. Without ``older``, the build fails if a package or source would move to an older version.
+    """
 
     targets: tuple[str, ...]
     mods: tuple[str, ...] = ()
@@ -44,7 +46,8 @@ class BuildRequest:
 @dataclass(frozen=True)
 class ModelOutcome:
     """The pairing of a model after a build: ``paired`` with this ``image``, ``unpaired`` because this image is marked
-    bad, or ``elsewhere``, with another ``image``. ``taken_from`` is the image of another repository before."""
+    bad, or ``elsewhere``: paired with another ``image``. ``taken_from`` is the model's earlier image in another
+    repository."""
 
     model: str
     state: Literal["paired", "unpaired", "elsewhere"]
@@ -54,7 +57,7 @@ class ModelOutcome:
 
 @dataclass(frozen=True)
 class MissingPart:
-    """A missing part of the evidence, in words, and the command that brings it."""
+    """A missing part of the evidence, in words, and the command that provides it."""
 
     text: str
     command: str
@@ -62,8 +65,8 @@ class MissingPart:
 
 @dataclass(frozen=True)
 class HeldPointer:
-    """A model's pairing, or the ``latest`` of the repository ``what``, that a build left at ``stays``: evidence is
-    ``missing``. ``failed`` if some evidence was taken and did not pass."""
+    """A pointer that a build did not move, because evidence is ``missing``: the pairing of the model ``what``, or the
+    ``latest`` of the repository ``what``. It still points to ``stays``. ``failed``: some evidence did not pass."""
 
     what: str
     kind: Literal["model", "repository"]
@@ -74,9 +77,9 @@ class HeldPointer:
 
 @dataclass(frozen=True)
 class BuildOutcome:
-    """The numbered image of a target, which exists already unless it is `Built`. ``current`` is the current image of
-    its repository; ``models`` are those of the target, except those in ``waiting``; ``unchecked`` are the checks that
-    were left out when it was built, with the reason."""
+    """The numbered image of a target. It existed before the build, unless it is `Built`. ``current`` is the current
+    image of its repository. ``models`` are the models of the target, except those in ``waiting``. ``unchecked`` are the
+    skipped checks of its build, with the reasons."""
 
     image: str
     current: str | None
@@ -87,15 +90,15 @@ class BuildOutcome:
 
     @property
     def failed_models(self) -> tuple[str, ...]:
-        """The models whose evidence was taken from this image and did not pass."""
+        """The models whose evidence from this image did not pass."""
         return tuple(each.what for each in self.waiting if each.kind == "model" and each.failed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Built(BuildOutcome):
-    """A new numbered image. ``seconds`` is the total time, ``size`` in bytes; ``changes`` and ``new_layers`` are
-    relative to the previous number; ``compiled`` is the memory that compiling took; ``log`` is the file with the whole
-    output of BuildKit."""
+    """A new numbered image. ``seconds`` is the total time, and ``size`` is in bytes. ``changes`` and ``new_layers`` are
+    relative to the previous number. ``compiled`` is the memory that the compilers used. ``log`` is the file with the
+    whole output of BuildKit."""
 
     changes: tuple[str, ...]
     seconds: float

@@ -1,4 +1,4 @@
-"""The first two steps of a build turn a request into plans, and compare each plan with the images that exist."""
+"""The first two steps of a build: turn the request into plans, and compare each plan with the existing images."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from builder.plan.plan_model import Plan, Step
 
 
-_MOST_NAMES = 3  # in an error; all of them are reported
+_MOST_NAMES = 3  # in an error; all of them are also reported
 
 
 def plan_images(workspace: Workspace, request: BuildRequest) -> tuple[PlannedImage, ...]:
-    """Reads the targets' files, resolves what is not pinned, and plans every target; no source is queried twice, and
-    nothing is written. Raises FileProblemsError with all problems in the files, and if a mod's patch does not apply to
-    what is pinned; LockError if images.lock is damaged or, for a ``locked`` request, lacks a pin; SourceError if a
-    source cannot be resolved; and UsageError."""
+    """Reads the targets' files, resolves missing pins, and plans every target. Each source is queried once, and nothing
+    is written. Raises FileProblemsError with all problems in the files, or if the patch of a mod does not apply to the
+    pinned version; LockError if images.lock is damaged, or if a ``locked`` request lacks a pin; SourceError if a source
+    cannot be resolved; and UsageError."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     recipes, all_chains = _targets(workspace, lock, request)
@@ -71,9 +71,9 @@ def plan_images(workspace: Workspace, request: BuildRequest) -> tuple[PlannedIma
 def _targets(
     workspace: Workspace, lock: Lock, request: BuildRequest
 ) -> tuple[list[Recipe | None], list[tuple[ImageDefinition, ...]]]:
-    """The recipe of each target, if it has one, and its definitions, the base first."""
+    """The recipe of each target, if any, and its definitions, the base first."""
     project = workspace.project
-    # A model stands for the recipe that serves it, as everywhere.
+    # A model means the recipe that serves it, as in every command.
     by_model = {model: paired.pairing.recipe for model, paired in lock.models.items()}
     targets = [build_target.find_target(project, by_model.get(text) or text) for text in request.targets]
     for named in targets:
@@ -97,7 +97,7 @@ def _targets(
 def _complete_mods(
     workspace: Workspace, chain: chains.Chain, mods: Sequence[tuple[Mod, ...]], pins: Sequence[Pins]
 ) -> tuple[tuple[Mod, ...], ...]:
-    """The mods of each definition of a chain in the order in which they are baked, with the files from addresses."""
+    """The mods of each definition of a chain, in the order of baking, with their fetched files."""
     ordered = mod_choice.arrange_mods(workspace.project, chain, mods, pins)
     if any(mod.packages for own in ordered for mod in own):
         mod_choice.check_mod_versions(chain, ordered, pins)
@@ -114,7 +114,7 @@ def _complete_pins(
     completed = {}
     for definition in _definitions(all_chains):
         own = pins[definition.name]
-        # Patches that images.lock pins and the project does not have.
+        # Patches that images.lock pins and the project lacks.
         fetched = vendored.refetch_pull(workspace.project, definition, own.pins, own.patches, workspace.report)
         completed[definition.name] = replace(own, patches={**own.patches, **fetched})
     return completed
@@ -131,7 +131,7 @@ def say_older(
     pins: Mapping[str, pinning.ResolvedPins],
     request: BuildRequest,
 ) -> None:
-    """Reports each package and source that goes back to an older version. Raises SourceError if that is not
+    """Reports each package and source that would move to an older version. Raises SourceError unless this is
     allowed."""
     older: list[pinning.OlderVersion] = []
     for definition in _definitions(all_chains):
@@ -150,8 +150,8 @@ def say_older(
 
 @dataclass(frozen=True)
 class Comparison:
-    """A plan compared with the images that exist: ``existing`` is the number with the same inputs that the engine still
-    has, ``before`` the steps of the number that the plan is compared with, ``reasons`` why a build is needed."""
+    """A plan compared with the existing images. ``existing`` is a number with the same inputs in the engine. ``before``
+    are the steps of the number that the plan is compared with. ``reasons`` say why a build is needed."""
 
     existing: ImageName | None
     before: tuple[Step, ...]
@@ -160,8 +160,8 @@ class Comparison:
 
 @dataclass(frozen=True)
 class PlannedImage:
-    """The plan of one target, the vendored patches that it needs by file, and its comparison with the images that
-    exist. ``revisions`` are the known ones of its models; ``lock`` is images.lock as it was read."""
+    """The plan of one target, its vendored patches by file, and its comparison with the existing images. ``revisions``
+    are the known revisions of its models; ``lock`` is the parsed images.lock."""
 
     plan: Plan
     recipe: Recipe | None
@@ -173,7 +173,7 @@ class PlannedImage:
 
     @property
     def unpaired(self) -> tuple[str, ...]:
-        """The models that no image serves yet; none if the existing image is marked bad."""
+        """The models that no image serves yet; empty if the existing image is marked bad."""
         existing = self.comparison.existing
         image = self.lock.image(existing) if existing else None
         if image and image.status == "bad":
@@ -189,7 +189,7 @@ class PlannedImage:
 
     @property
     def is_recorded(self) -> bool:
-        """True if images.lock has all pairings of the existing image, and the pins as they are now."""
+        """True if images.lock has all pairings of the existing image, and the present pins."""
         return not self.unpaired and all(
             self.lock.pins_of(part.definition.name, part.definition.platform) == part.pins for part in self.plan.chain
         )
@@ -273,11 +273,12 @@ def _dry_run(workspace: Workspace, image: PlannedImage) -> None:
 
 
 def _pull_bases(workspace: Workspace, plan: Plan) -> None:
-    """Pulls a base that brings packages, for their files: the build on it needs it anyway, if this engine builds."""
+    """Pulls a base that contains packages, to read their files. If this engine builds, the build needs the base
+    anyway."""
     from builder.pins import base_contents
 
     base = plan.chain[0].pins.base
     if base and base.packages and not workspace.engine.builds_elsewhere:
-        # Where it cannot be pulled, the patches are not tried, which is reported; BuildKit says why.
+        # Without the base, the patches are not tried, which is reported; BuildKit reports the reason.
         with suppress(SourceError):
             base_contents.ensure_present(workspace.engine, base, plan.definition.platform, workspace.report)

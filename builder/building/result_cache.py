@@ -1,7 +1,7 @@
-"""The cached results of builds that had nothing to do, by what was typed and the state of all files.
+"""Caches the results of builds that had nothing to do, by the typed request and the state of all files.
 
-As in git's index, files are identified by their time of change (ctime), size and inode: writing to a file or replacing
-it changes the first, which no program can set. What the engine has is looked up each time."""
+As in git's index, the state of a file is its time of change (ctime), its size and its inode: writing to a file or
+replacing it changes its ctime, which no program can set. The images in the engine are checked each time."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
 
 
-# Looking at more files than this takes longer than planning the build.
+# Checking more files than this takes longer than planning the build.
 _LARGEST = 16 << 20
 _MOST_ENTRIES = 64
 _MOST_FILES = 20_000
-# Two writes within one tick of the file system's clock leave the same time of change. Linux's tick is 10 ms at most; a
-# time in whole seconds comes from a file system that stores no fractions.
+# Two writes within one tick of the file system's clock have the same ctime. A tick of Linux is at most 10 ms. Some file
+# systems store whole seconds.
 _TICK = 100_000_000
 _COARSE_TICK = 2_000_000_000
 _PROGRAM = Path(__file__).parent.parent
@@ -39,8 +39,8 @@ _PROGRAM = Path(__file__).parent.parent
 
 @dataclass(frozen=True)
 class CacheKey:
-    """A request with the state of the files: ``path`` is where its results are stored, ``files`` a digest of the files'
-    states. ``settled`` if every later change to them gives another digest."""
+    """A request with the state of the files. ``path`` is the file of its results; ``files`` is a digest of the files'
+    states. ``settled``: every later change to the files changes the digest."""
 
     path: Path
     files: str
@@ -49,8 +49,8 @@ class CacheKey:
 
 @dataclass(frozen=True)
 class CachedResults:
-    """The results of a request for these states of ``files``, as long as the engine has the ``images``, by name with
-    their fingerprints, among those of ``repositories``."""
+    """The results of a request for this state of ``files``. They are valid while the images of ``repositories`` in the
+    engine include ``images``, which maps names to fingerprints."""
 
     files: str
     repositories: tuple[str, ...]
@@ -59,8 +59,8 @@ class CachedResults:
 
 
 def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
-    """Returns the key of ``request`` in the project as it is now; None for a request that always needs planning, if
-    the project has too many files or one that cannot be read, and if a build is running or was killed."""
+    """Returns the key of ``request`` in the present project. None if the request always needs planning, if the project
+    has too many files or an unreadable file, or if a build is running or was killed."""
     always = request.update or request.force or request.push or request.candidate
     if always or request.without_checks or request.promote_anyway or workspace.project.unfinished:
         return None
@@ -92,15 +92,17 @@ def look_up(workspace: Workspace, key: CacheKey) -> tuple[BuildOutcome, ...] | N
     if stored.files != key.files:
         return None
     cache = workspace.project.engine_cache
-    existing = images.find_images(workspace.engine, stored.repositories, stored.images, cache)
-    return stored.results if existing.fingerprints == stored.images else None
+    _, existing = images.find_images(workspace.engine, stored.repositories, stored.images, cache)
+    return stored.results if existing == stored.images else None
 
 
 def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[BuildOutcome]) -> None:
-    """Stores the ``results`` of plans that are all built already, if they stay valid as long as nothing changes. They
-    do not if something was just recorded, if a later number of the same inputs may come back into the engine, if a
-    recipe lies outside the project's recipes/, if a source is a local checkout, which the state of the project does not
-    cover, or if evidence is missing, which may be recorded any time."""
+    """Stores the ``results`` of plans that need no build, if they stay valid while nothing changes.
+
+    They are not stored if something was just recorded, if a later number with the same inputs may return to the engine,
+    if a recipe is outside recipes/, if a source is a local checkout, which is outside the project's state, or if
+    evidence is missing, which may be recorded at any time.
+    """
     images: dict[str, str] = {}
     definitions = [part.definition for image in planned for part in image.plan.chain]
     has_checkout = any(source.checkout for each in definitions for source in each.git_sources.values())
@@ -116,7 +118,7 @@ def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[Buil
         images[str(name)] = numbers[name.number].fingerprint
     content = CachedResults(key.files, tuple(planned[0].lock.images), images, tuple(results))
     files.write_state(key.path, records.text_of(content, {}).encode())
-    # Another process may be doing the same.
+    # Another process may do the same at the same time.
     with suppress(OSError):
         oldest_first = sorted(key.path.parent.glob("*"), key=lambda path: path.stat().st_mtime)
         for path in oldest_first[:-_MOST_ENTRIES]:
@@ -124,8 +126,7 @@ def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[Buil
 
 
 def _files(project: Project) -> Iterator[Path]:
-    """Lists all that a plan is made from, the program included. A new recipe changes the state of the project's
-    folder."""
+    """Lists all files that a plan depends on, including the program. A new recipe changes the state of its folder."""
     yield from (project.root, project.lock)
     for top in (project.dockerfiles, project.mods, project.recipes, _PROGRAM):
         for path, folders, names in os.walk(top, followlinks=True):

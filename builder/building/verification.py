@@ -1,6 +1,6 @@
-"""The fourth step of a build checks that the image contains everything that was planned.
+"""The fourth step of a build checks that the image contains everything in its plan.
 
-The GPU checks run only if the engine has a GPU, and the record of the image says which one they ran on."""
+The GPU checks run only if the engine has a GPU. The record of the image names that GPU."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from builder.plan.plan_model import ImageCheck
 
 
-# The names of the checks that belong to no mod; the checks of a mod have its name.
+# The names of the checks that belong to no mod. The check of a mod has the name of the mod.
 VERSION, IMPORT, TEMPLATE, GPU = "vllm-version", "vllm-import", "chat-template", "gpu"
-# Importing vLLM reads some gigabytes from a cold disk; a check of a mod looks at a file.
+# Importing vLLM may read several gigabytes from a cold disk; the check of a mod only reads a file.
 IMPORT_SECONDS = 600
 CHECK_SECONDS = 120
 
-# Where dockerfiles/_parts/apt.sh writes it.
+# dockerfiles/_parts/apt.sh writes it there.
 _PACKAGES = "/usr/share/builder/distribution-packages"
 _VERSION = "import importlib.metadata; print(importlib.metadata.version('vllm'))"
 
 
 def verify_image(workspace: Workspace, baked: BakedImage, without: Mapping[str, str]) -> NumberedImage:
-    """Returns the record of a baked image that has passed every check but those ``without``, which the user left out,
-    each with the reason. Raises BuildFailedError for an image that has not."""
+    """Checks a baked image, and returns its record. ``without`` maps the checks that the user skips to the reasons.
+    Raises BuildFailedError if another check fails."""
     engine, planned, plan = workspace.engine, baked.planned, baked.planned.plan
     _require_pinned_base(engine, baked)
     unchecked = _left_out(plan, without)
@@ -75,15 +75,15 @@ def verify_image(workspace: Workspace, baked: BakedImage, without: Mapping[str, 
 
 
 def _transformers(plan: Plan) -> str:
-    """The version of transformers that the pins of the chain bring; the last one counts."""
+    """The version of transformers in the pins of the chain. The last image of the chain decides."""
     brought = (each for part in plan.chain for each in (part.pins.base, part.pins.python) if each)
     named = [package.version for each in brought for package in each.packages if package.name == "transformers"]
     return named[-1] if named else ""
 
 
 def _keep_record(engine: Endpoint, baked: BakedImage) -> None:
-    """Writes into the build directory what it takes to build the image again, and to tell what differs then: the
-    distribution's packages that it says it has installed, and its layers."""
+    """Adds to the build directory what a rebuild requires: the distribution's packages that the build installed, and
+    the layers of the image, to compare them."""
     files.write_plain_file(
         baked.work.directory / plan_model.LAYERS, "".join(f"{layer}\n" for layer in baked.details.layers).encode()
     )
@@ -98,8 +98,8 @@ def _keep_record(engine: Endpoint, baked: BakedImage) -> None:
 
 
 def _require_pinned_base(endpoint: Endpoint, baked: BakedImage) -> None:
-    """Raises BuildFailedError if the image was built on another base than the pinned one. A digest is compared with
-    those that BuildKit reports; the layers of a base that only this engine has must be the lowest ones of the image."""
+    """Raises BuildFailedError if the image was not built on its pinned base. A digest is compared with the digests that
+    BuildKit reports. The layers of a base that exists only in this engine must be the lowest layers of the image."""
     pin, materials = baked.planned.plan.chain[0].pins.base, baked.result.materials
     if pin is None:
         return
@@ -126,10 +126,10 @@ def run_checks(
     templates: Mapping[str, Location],
     without: Collection[str] = (),
 ) -> None:
-    """Runs every check of ``plan`` but those ``without``, those of its parents included, in one container of ``image``,
-    without a network, and looks for the ``templates``. An image for another platform than the engine's is checked if
-    the engine can emulate it (by QEMU), and vLLM is not imported then; what is left out is reported. Raises
-    BuildFailedError naming every check that fails."""
+    """Runs the checks of ``plan`` and its parents, except ``without``, in one container of ``image`` without a network,
+    and looks for the ``templates``. If the engine emulates the platform of the image (with QEMU), vLLM is not imported;
+    without emulation, no check runs. Skipped checks are reported. Raises BuildFailedError with the names of all failed
+    checks."""
     if not plan.checks and not templates and "vllm" not in plan.versions:
         return
     platform = plan.definition.platform
@@ -170,13 +170,13 @@ def _require_version(container: containers.Container, python: str, pinned: str) 
 
 
 def _left_out(plan: Plan, without: Mapping[str, str]) -> dict[str, str]:
-    """Those of the checks ``without`` that the image of ``plan`` has, with the reason for each."""
+    """The checks in ``without`` that the image of ``plan`` has, with their reasons."""
     names = {VERSION, IMPORT, TEMPLATE, GPU, *(check.owner for check in plan.checks)}
     return {name: reason for name, reason in without.items() if name in names}
 
 
 def require_known(plans: Collection[Plan], without: Mapping[str, str]) -> None:
-    """Raises UsageError for a name in ``without`` that is no check of any of the images."""
+    """Raises UsageError if a name in ``without`` is not a check of any image."""
     if unknown := [name for name in without if not any(_left_out(plan, {name: ""}) for plan in plans)]:
         own = dict.fromkeys(check.owner for plan in plans for check in plan.checks)
         raise UsageError(
@@ -186,7 +186,7 @@ def require_known(plans: Collection[Plan], without: Mapping[str, str]) -> None:
 
 
 def _failed(message: str, hint: str, names: Iterable[str]) -> BuildFailedError:
-    """The error of an image whose checks ``names`` fail. What builds it all the same is named last."""
+    """The error for an image whose checks ``names`` fail. Its end says how to build the image anyway."""
     options = " ".join(f"--without-check {name}" for name in dict.fromkeys(names))
     wrong = f"if the image is right and the check is wrong on this machine, build with `{options} --note WHY`"
     return BuildFailedError(message, hint=f"{hint}; {wrong}" if hint else wrong)
@@ -202,7 +202,7 @@ def check_failure(container: Container, image_check: ImageCheck, seconds: float)
     if image_check.script is not None:
         argv, failure = ["bash", "-c", image_check.script], f"{check.run} fails"
     elif check.contains and "\n" in check.contains:
-        # grep takes each line for a text of its own, and finds an empty one everywhere.
+        # grep would search for each line separately, and find an empty line everywhere.
         compare = 'case $(cat -- "$2"; echo .) in *"$1"*) ;; *) exit 1 ;; esac'
         argv = ["sh", "-c", compare, "sh", check.contains, str(check.file)]
         failure = f"{check.file} lacks {check.contains!r}"
@@ -217,13 +217,13 @@ def check_failure(container: Container, image_check: ImageCheck, seconds: float)
     return f"check of mod {image_check.owner}: {failure}\n{last_lines(result.output)}".rstrip()
 
 
-# A mod's kernels are compiled by their first call.
+# The first call compiles a mod's kernels.
 KERNEL_SECONDS = 1800
 
 
 def _run_gpu_checks(workspace: Workspace, baked: BakedImage, without: Collection[str]) -> str | None:
-    """Checks an image on the engine's GPU, but for the checks ``without``, and returns which that is; None if
-    nothing was checked, which a message says. Raises BuildFailedError naming every check that fails."""
+    """Checks an image on the engine's GPU, except for ``without``, and returns the name of the GPU. If nothing can be
+    checked, reports the reason and returns None. Raises BuildFailedError with the names of all failed checks."""
     plan = baked.planned.plan
     if "vllm" not in plan.versions or plan.definition.platform != baked.host_platform:
         return None
@@ -247,7 +247,7 @@ def check_gpu(
     devices: containers.Devices = containers.ALL_GPUS,
     entrypoint: tuple[str, ...] = (),
 ) -> str | None:
-    """Checks ``image`` in a container with ``devices``, by commands that ``entrypoint`` runs, as `_run_gpu_checks`."""
+    """Checks ``image`` in a container with ``devices``, with commands for ``entrypoint``, like `_run_gpu_checks`."""
     report(Message("checking the image on the GPU"))
     try:
         with containers.running(
@@ -293,9 +293,9 @@ def gpu_problems(facts: GpuFacts, plan: Plan) -> Iterator[str]:
 
 
 def expected_templates(project: Project, plan: Plan, own: Recipe | None) -> dict[str, Location]:
-    """The chat templates that the image of ``plan`` must have, each with a place that names it: for the recipe that is
-    built, and for all others that use the image unchanged. A recipe with further mods brings its template by those.
-    Paths are relative to the server's folder."""
+    """The chat templates that the image of ``plan`` must contain, each with the location that names it: for the recipe
+    of the build, and for other recipes that use the image unchanged. The template of a recipe with more mods may come
+    from these mods. Paths are relative to the server's folder."""
     baked = {mod.name for part in plan.chain for mod in part.mods}
     using = [
         each
@@ -304,7 +304,7 @@ def expected_templates(project: Project, plan: Plan, own: Recipe | None) -> dict
     ]
     templates = {}
     for each in [*using, *([own] if own else [])]:
-        # A recipe that cannot be served at all is reported by `recipes check`.
+        # `recipes check` reports a recipe that cannot be served.
         with suppress(FileProblemsError, UsageError):
             rendered = command.render_command(each, {})
             used = recipe_problems.template_of_image(each, rendered)
@@ -315,7 +315,7 @@ def expected_templates(project: Project, plan: Plan, own: Recipe | None) -> dict
 
 
 def _require_templates(container: Container, templates: Mapping[str, Location]) -> None:
-    """Raises BuildFailedError naming every template that the image of ``container`` lacks, or that is none."""
+    """Raises BuildFailedError with every template that the image of ``container`` lacks, or that is not valid."""
     read = {path: container.run(["cat", "--", path], timeout=CHECK_SECONDS) for path in templates}
     lines = [f"{templates[path]}: the image has no chat template {path}" for path in read if read[path].exit_code]
     hint = "`files: [{from: TEMPLATE, to: .}]` in a mod.yaml adds a template, which a recipe can then name"

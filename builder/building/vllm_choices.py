@@ -1,4 +1,4 @@
-"""The parsers and load formats that a pinned vLLM knows, read from its own files."""
+"""The parsers and load formats of a pinned vLLM, read from its files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from builder.pins.packages import Package
 
 
-# By option: the file of vLLM (0.20 to 0.32) that registers its values, and the mapping or the type there that has them.
+# By option: the file in vLLM (0.20 to 0.32) that registers its values, and the mapping or type with the values there.
 _PLACES = {
     "tool-call-parser": ("vllm/tool_parsers/__init__.py", "_TOOL_PARSERS_TO_REGISTER"),
     "reasoning-parser": ("vllm/reasoning/__init__.py", "_REASONING_PARSERS_TO_REGISTER"),
@@ -35,21 +35,21 @@ _PACKAGE = "vllm"
 
 @dataclass(frozen=True)
 class VllmChoices:
-    """The values that the vLLM called ``label`` takes, by option without dashes, if they can be read."""
+    """The values that the vLLM ``label`` accepts, by option without dashes, if they can be read."""
 
     label: str
     values: Mapping[str, frozenset[str]]
 
 
 def of_package(package: Package) -> VllmChoices:
-    """Reads the choices of a pinned vLLM; fetches its files if they are not here. Raises SourceError."""
+    """Reads the choices of a pinned vLLM. Fetches its files if necessary. Raises SourceError."""
     patches = b"\n".join(patch.diff for patch in package.tree.prior)
     return VllmChoices(package.label, _values(package.tree.read(_PATHS), patches))
 
 
 def require_known(project: Project, recipe: Recipe, package: Package) -> None:
-    """Raises FileProblemsError for a parser or load format of ``recipe`` that the pinned vLLM does not know: its image
-    would be built for nothing. A vLLM that cannot be read is left to the launch."""
+    """Raises FileProblemsError if the pinned vLLM lacks a parser or load format of ``recipe``: the image would be
+    useless. If vLLM cannot be read, the server's start decides."""
     try:
         choices = of_package(package)
     except SourceError:
@@ -62,8 +62,8 @@ def require_known(project: Project, recipe: Recipe, package: Package) -> None:
 
 
 def at_hand(project: Project, lock: Lock, chain: Sequence[ImageDefinition]) -> VllmChoices | None:
-    """Reads the choices of the vLLM that ``lock`` pins for the image of ``chain``, if its files are on this machine: in
-    a mirror, or in the cache of wheels. Takes no network; None if they are not."""
+    """Reads the choices of the vLLM that ``lock`` pins for the image of ``chain``, without the network: from a mirror,
+    or from the cache of wheels. None if its files are not on this machine."""
     for definition in reversed(chain):
         for pins in lock.pins.get(definition.name, {}).values():
             try:
@@ -91,7 +91,7 @@ def _of_pins(project: Project, definition: ImageDefinition, pins: Pins) -> VllmC
 
 
 def _values(files: Mapping[str, bytes], patches: bytes) -> dict[str, frozenset[str]]:
-    # A patch to the file that registers the values may add one.
+    # A patch to the file may register more values.
     values = {
         option: _names(files.get(path, b""), name)
         for option, (path, name) in _PLACES.items()
@@ -101,8 +101,8 @@ def _values(files: Mapping[str, bytes], patches: bytes) -> dict[str, frozenset[s
 
 
 def _names(source: bytes, name: str) -> frozenset[str]:
-    """The keys of the mapping called ``name`` in ``source``, or the texts of the ``Literal`` type of that name, which
-    may name other such types; empty if it has another form."""
+    """The keys of the mapping ``name`` in ``source``, or the texts of the ``Literal`` type ``name``, which may refer to
+    other such types. Empty for any other form."""
     assigned: dict[str, ast.expr | None] = {}
     try:
         for node in ast.parse(source).body:

@@ -1,7 +1,8 @@
-"""Folders of builds and proofs in progress, below ``.builder/work/``, and the removal of those that killed ones left.
+"""Folders of running builds and proofs, below ``.builder/work/``, and the removal of folders that killed processes
+left.
 
-A folder is locked by the process that works in it. One that is not locked is stale: it is removed together with its
-temporary tag and its containers."""
+A process locks the folder that it works in. A folder without a lock is stale: it is removed together with its temporary
+tag and its containers."""
 
 from __future__ import annotations
 
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
 
 LABEL = "builder.work"
 _LONGEST_TAG = 1024
-# Of an image that is adopted without a name.
+# The tag of an image that is adopted without a name.
 _EXTRA_TAG = re.compile(r"[a-z0-9][^\s:]*:adopting-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
 class WorkFolder:
-    """The folder of one build in progress. ``directory`` becomes the build directory; ``tag`` is the image's for that
-    time."""
+    """The folder of one running build. ``directory`` becomes the build directory; ``tag`` is the temporary tag of the
+    image."""
 
     name: str
     path: Path
@@ -62,21 +63,21 @@ class WorkFolder:
 
     @property
     def extra_tag(self) -> str | None:
-        """Another tag that is removed together with the folder. Anybody may have written the file."""
+        """Another tag that is removed together with the folder. Its file is untrusted."""
         with suppress(OSError, UnicodeDecodeError):
             tag = read_plain_file(self.path / "also", _LONGEST_TAG).decode()
             return tag if _EXTRA_TAG.fullmatch(tag) else None
         return None
 
     def note_extra_tag(self, tag: str) -> None:
-        """Notes a tag that is going to be made, whole or not at all: half a name may be that of another tag."""
+        """Records a tag before it is made. The write is atomic: half a name may be another tag."""
         write_atomically(self.path / "also", tag.encode())
 
 
 @contextmanager
 def create(workspace: Workspace, repository: str, files: Mapping[str, StagedFile]) -> Iterator[WorkFolder]:
-    """Creates a work folder with the build directory's ``files`` in it, for the duration of the block. All of it is
-    removed at the end, the temporary tag of the image included."""
+    """Creates a work folder with the ``files`` of the build directory for the block. At the end, the folder and the
+    temporary tag of the image are removed."""
     with ExitStack() as locks:
         work = _create_locked(workspace.project, repository, locks)
         try:
@@ -87,12 +88,13 @@ def create(workspace: Workspace, repository: str, files: Mapping[str, StagedFile
 
 
 def _create_locked(project: Project, repository: str, locks: ExitStack) -> WorkFolder:
-    """Creates a work folder that this process holds until ``locks`` ends. One that is not locked counts as stale, so
-    that another process may remove it before this one has locked it: then it is not there, and another one is made."""
+    """Creates a work folder that this process locks until ``locks`` ends. Before it is locked, another process may
+    remove the folder as stale; then the function creates another folder."""
     own_id = claims.project_identity(project).id
     project.work.mkdir(parents=True, exist_ok=True)
     while True:
-        name = f"{repository.replace('/', '_')}-{secrets.token_hex(6)}"
+        # Docker's tags have at most 128 characters.
+        name = f"{repository.replace('/', '_')[:100]}-{secrets.token_hex(6)}"
         work = WorkFolder(name, project.work / name, own_id)
         work.path.mkdir()
         try:
@@ -108,8 +110,7 @@ def _create_locked(project: Project, repository: str, locks: ExitStack) -> WorkF
 
 
 def require_writable(project: Project, repository: str) -> None:
-    """Raises OSError if this user may not write what the next number takes, before a build that would be for
-    nothing."""
+    """Raises OSError if this user cannot write the files of the next number, before a build that would be useless."""
     for folder in (project.root, project.journal, project.builds / repository):
         existing = nearest_existing(folder)
         if not os.access(existing, os.W_OK | os.X_OK):
@@ -118,13 +119,13 @@ def require_writable(project: Project, repository: str) -> None:
 
 
 def recover(workspace: Workspace) -> None:
-    """Finishes or undoes what killed processes left: in images.lock and its journal, and in work folders."""
+    """Finishes or undoes the work of killed processes: in images.lock and its journal, and in work folders."""
     images_lock.recover_transaction(workspace)
     remove_stale(workspace)
 
 
 def remove_stale(workspace: Workspace) -> None:
-    """Removes the folders that killed builds left behind. Those of builds that are running are locked, and stay."""
+    """Removes the folders of killed builds. The folders of running builds are locked, and stay."""
     project = workspace.project
     own_id = claims.existing_identity(project)
     for folder in sorted(project.work.glob("*")):
@@ -138,8 +139,8 @@ def remove_stale(workspace: Workspace) -> None:
 
 
 def _remove_late_containers(workspace: Workspace, own_id: str) -> None:
-    """Removes the containers of this project whose work folder is gone: the engine makes a container that it was told
-    to make, even if the process was killed meanwhile, and another has removed its folder by then."""
+    """Removes the containers of this project whose work folder is gone. The engine may create a container after its
+    process was killed, and after another process has removed the folder."""
     for container in containers.container_listing(workspace.engine, f"{claims.PROJECT}={own_id}"):
         name = container["Labels"].get(LABEL)
         if name and not (workspace.project.work / name).exists():

@@ -152,14 +152,15 @@ def _merge(context: Context, as_json: bool) -> int:
     for each in result.renumbered:
         print_result(f"{each.origin}, built {each.image.built}, is now {each.to}")
         if not each.directory:
-            print_result(f"  its build directory was not found; restore it with git as builds/{each.to}")
+            folder = f"builds/{each.to.repository}/{each.to.number}"
+            print_result(f"  its build directory was not found; restore it with git as {folder}")
     for line in result.chosen:
         print_result(f"kept {line}")
     for name in result.tagged:
         print_result(f"{name} has its tag again in this engine")
     for model, name, way_back in result.absent:
         print_result(f"{model} is paired with {name}, which is not in this engine: {way_back}")
-    if result.written:
+    if result.written or result.pending:
         folders = "builds evidence" if context.project.evidence.exists() else "builds"
         print_result(f"images.lock is merged. Next: `git add images.lock {folders}`")
     elif not result.tagged:

@@ -91,6 +91,8 @@ def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: 
         print_result("builder.yaml was written; to test it: `builder nodes check`")
     elif discovery.changed:
         print_result("nothing was written; --yes writes without asking")
+    elif any(isinstance(answer, BuilderError) or not answer.interface for _, answer in discovery.nodes.values()):
+        print_result("nothing to write: not every node has a link")
     else:
         print_result("builder.yaml already has these settings")
     return 1 if any(isinstance(answer, BuilderError) for _, answer in discovery.nodes.values()) else 0

@@ -240,3 +240,5 @@ def rollback(
             print_result(
                 f"  {server.name} {_STAYS[dry_run]} {server.image}; to switch: `builder restart {server.name}`"
             )
+    if restart and not result.serving:
+        print_result("  no server of this machine has to be restarted; `builder status` shows all servers")

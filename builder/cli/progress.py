@@ -103,9 +103,12 @@ class _Reporter:
             return _line(duration_text(event.seconds), event.text)
         if isinstance(event, NodeEvent) and isinstance(event.event, Message):
             return f"{event.node}: {event.event.text}"
-        if not isinstance(event, StepFinished) or event.internal or event.step in self._ended:
+        # BuildKit sometimes gives up a step and begins again: other digests, the same titles.
+        if not isinstance(event, StepFinished) or event.internal or event.cancelled or event.step in self._ended:
             return ""
-        self._ended.add(event.step)
+        if event.cached and event.title in self._ended:
+            return ""
+        self._ended |= {event.step, event.title}
         if event.cached or event.error:
             return _line("failed" if event.error else "cached", event.title)
         return _line(duration_text(event.seconds), event.title) if event.seconds >= 0.05 else ""

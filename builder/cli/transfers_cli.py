@@ -230,8 +230,9 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     if as_json:
         print_json(result, "image already layers size=bytes current models")
         return
+    here = f"is already here{'; images.lock records it now' if result.lacked else ''}"
     imported = f"imported, {words.counted(result.layers, 'layer')}, {words.size_text(result.bytes)}"
-    print_result(f"{result.image} {'is already here' if result.already else imported}")
+    print_result(f"{result.image} {here if result.already else imported}")
     if result.models:
         print_result(f"the image serves {', '.join(result.models)}")
     if not result.current:

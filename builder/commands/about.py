@@ -445,7 +445,7 @@ def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: Abstra
 def _directories(project: Project, lock: Lock) -> Iterator[Discrepancy]:
     for name, image in _numbers(lock):
         folder = build_directory.path_of(project, name)
-        back = f"`git checkout -- {project.relative(folder)}`"
+        back = f"`git checkout HEAD -- {project.relative(folder)}`"
         if image.adopted:
             contents = adopted.read_adopted(folder)
             if contents is None or contents.fingerprint != image.fingerprint:
@@ -469,4 +469,4 @@ def _changed_files(project: Project, lock: Lock) -> Iterator[Discrepancy]:
     for name in run_record.evidence_images(project):
         for problem in run_record.look_for_runs(project, name).problems:
             file = problem.location.file
-            yield Discrepancy(str(name), "edited", f"{file}: {problem.message}", f"`git checkout -- {file}`")
+            yield Discrepancy(str(name), "edited", f"{file}: {problem.message}", f"`git checkout HEAD -- {file}`")

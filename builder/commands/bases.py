@@ -15,7 +15,7 @@ from builder.base.values import dataclass
 from builder.definitions import configuration, recipe
 from builder.definitions import image as definitions
 from builder.engine import archives, images, installed, machine, registry, transfer
-from builder.lock import lock_file, text
+from builder.lock import checking, lock_file, text
 from builder.moving import archive
 from builder.numbers import build_directory, named_registry, status
 
@@ -51,12 +51,7 @@ def list_bases(workspace: Workspace, name: str, platform: str | None, newest: in
     dates the last ones by name. Raises UsageError for a definition without a base, SourceError if reading fails."""
     project, engine = workspace.project, workspace.engine
     wanted_platform = platform or machine.platform(engine)
-    base = name
-    if name in definitions.definition_names(project):
-        base = definitions.load_image(project, name, machine.platform(engine)).base or ""
-        if not base:
-            raise UsageError(f"{name} has no base image of its own", hint="name the definition that it is built on")
-    repository = images.repository(images.split_day(base)[0])
+    repository = _repository(workspace, name)
     every = registry.tags(engine, repository)
     dated = [tag for tag in every if images.day_of(tag)]
     chosen = sorted(dated or every, key=lambda tag: (images.day_of(tag), tag), reverse=True)
@@ -97,7 +92,12 @@ def mirror_images(workspace: Workspace, names: Sequence[str]) -> Iterator[Mirror
     UsageError where builder.yaml names neither, or a definition has no base of a registry pinned; SourceError and
     TransferError where an image cannot be read or copied."""
     settings = configuration.load_configuration(workspace.project)
-    folder, address = settings.mirror, "" if settings.mirror else settings.required_registry()
+    folder, address = settings.mirror, settings.registry or ""
+    if not (folder or address):
+        raise UsageError(
+            "no place for copies is set",
+            hint="write `mirror: /FOLDER` or `registry: HOST:PORT/PATH` into builder.yaml",
+        )
     lock = lock_file.read_project_lock(workspace.project)
     for reference, number in dict(each for name in names for each in _with_digest(workspace, lock, name)).items():
         if copy := named_registry.mirrored(workspace, reference):
@@ -183,6 +183,7 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
             raise UsageError(f"{image} {why}: `mirror` copies images of other registries only", hint=hint)
         yield recorded.adopted.digests[0], image
         return
+    _named(images.split_day(name)[0])
     reference = registry.on_day(workspace.engine, name)
     if re.search(f"@{images.DIGEST}$", reference):
         yield reference, None
@@ -278,3 +279,20 @@ def _named_by_recipes(project: Project, lock: Lock) -> Iterator[tuple[str, str]]
             read = recipe.load_recipe(project, path)
             if read.repository not in own and "/" in read.container:
                 yield read.container, f"the image of recipe {read.name}"
+
+
+def _repository(workspace: Workspace, name: str) -> str:
+    if name not in definitions.definition_names(workspace.project):
+        return _named(images.split_day(name)[0])
+    base = definitions.load_image(workspace.project, name, machine.platform(workspace.engine)).base
+    if base is None:
+        raise UsageError(f"{name} has no base image of its own", hint="name the definition that it is built on")
+    return images.repository(images.split_day(base)[0])
+
+
+def _named(reference: str) -> str:
+    """The repository of an image. Raises UsageError for a text that names none, which no registry need be asked."""
+    repository = images.repository(reference)
+    if not checking.is_a("repository", repository) and not repository.startswith("["):  # an address of version 6
+        raise UsageError(f"`{reference}` is not the name of an image", hint="write a name such as vllm/vllm-openai")
+    return repository

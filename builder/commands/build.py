@@ -130,7 +130,9 @@ def _built(
     from builder.lock import lock_file
 
     planned, layers = baked.planned, baked.details.layers
+    # By their titles: BuildKit sometimes gives up a step and begins again.
     steps = [step for step in baked.result.steps if not step.internal]
+    titles, ran = {step.title for step in steps}, {step.title for step in steps if not step.cached}
     repository = planned.lock.images.get(name.repository)
     numbers = repository.numbers if repository else {}
     previous = images.inspect_image(workspace.engine, f"{name.repository}:{max(numbers)}") if numbers else None
@@ -150,8 +152,8 @@ def _built(
         size=record.size,
         layers=len(layers),
         new_layers=len(set(layers) - set(previous.layers if previous else ())),
-        steps=len(steps),
-        cached_steps=sum(step.cached for step in steps),
+        steps=len(titles),
+        cached_steps=len(titles - ran),
         compiled=baked.result.compiled,
         proofs=proofs,
         log=baked.log,

@@ -59,7 +59,7 @@ def _of_container(server: running.RunningServer, node: str | None) -> tuple[list
     ended = [member for member in server.members if not member.service.is_up]
     member = next((each for each in server.members if node and each.node == node), None) or (ended or [server.head])[0]
     service = member.service
-    lines = [line.text for line in containers.container_log(member.engine.endpoint, service.id)]
+    lines = [line.text for line in containers.container_log(member.engine, service.id)]
     if service.is_up and not service.restarts:
         return lines, "is up"
     times = f"was started again {words.counted(service.restarts, 'time')}" if service.restarts else ""
@@ -138,7 +138,7 @@ def _content(
     yield f"image: {_image_line(selected) if selected else image or 'unknown'}"
     if selected and (packages := _packages(workspace.project, selected)):
         yield f"packages: {', '.join(f'{name} {version}' for name, version in packages.items())}"
-    engines = [member.engine.endpoint for member in server.members] if server else [workspace.engine]
+    engines = [member.engine for member in server.members] if server else [workspace.engine]
     machines = [machine.read_machine(endpoint, workspace.environment) for endpoint in engines]
     for rank, each in enumerate(machines):
         yield f"machine{f' {rank}' if len(machines) > 1 else ''}: {_machine_line(each)}"

@@ -102,7 +102,7 @@ def _write_blobs(endpoint: Endpoint, name: ImageName, writer: Writer, report: Re
 @dataclass(frozen=True)
 class ImportedImage:
     """The imported image: the number of ``layers`` and ``bytes`` read from the file, 0 if the image was here
-    ``already``; the ``models`` that the import paired with it."""
+    ``already``; if images.lock ``lacked`` it; the ``models`` that the import paired with it."""
 
     image: ImageName
     already: bool
@@ -110,6 +110,7 @@ class ImportedImage:
     bytes: int
     current: bool
     models: tuple[str, ...]
+    lacked: bool
 
 
 def import_image(workspace: Workspace, path: Path) -> ImportedImage:
@@ -136,7 +137,7 @@ def import_image(workspace: Workspace, path: Path) -> ImportedImage:
     size = sum(layer.size for layer in layers)
     current = after.images[name.repository].current == name.number
     models = tuple(model for model in after.models_on(name) if model not in before.models)
-    return ImportedImage(name, already, len(layers), size, current, models)
+    return ImportedImage(name, already, len(layers), size, current, models, before.image(name) is None)
 
 
 def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> None:

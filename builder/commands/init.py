@@ -81,7 +81,7 @@ def _machine(spark: machines.SparkFacts | None, proc: Path) -> Diagnosis:
         silence = f"nvidia-smi does not report its compute capability: {spark.silence}"
         return Diagnosis("machine", "warning", f"DGX Spark: GB10{memory}; {silence}", "`builder doctor` shows more")
     chip = f"GB10 (sm_{spark.compute_capability.replace('.', '')})"
-    driver = f", driver {spark.driver}" if spark.driver else ""
+    driver = f", driver {spark.machine.driver}" if spark.machine.driver else ""
     return Diagnosis("machine", "ok", f"DGX Spark: {chip}{driver}{memory}")
 
 

@@ -369,7 +369,7 @@ def _remove_checkpoints(workspace: Workspace, pruning: PrunePlan) -> None:
     for checkpoint in conversion.find_leftovers(workspace.project, workspace.environment, wanted):
         if checkpoint in pruning.checkpoints:
             workspace.report(Message(f"removing {checkpoint.title}"))
-            conversion.remove_leftovers(checkpoint)
+            conversion.remove_leftovers(checkpoint.paths)
 
 
 def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> claims.ProjectIdentity | None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.base.project import Project
+    from builder.engine.client import Endpoint
     from builder.lock.closures import Load
     from builder.numbers.workspace import Workspace
     from builder.sources.mirror import CommitRange
@@ -151,13 +152,15 @@ class RenumberedImage:
 @dataclass(frozen=True)
 class MergedLock:
     """The result of a merge. ``chosen`` names the values that differ between the sides and were taken from the first;
-    ``tagged`` the numbers that got their tags in this engine; ``written`` is true if images.lock changed. ``absent``
-    are the models that are paired with an image that this engine does not have now, each with what brings it here."""
+    ``tagged`` the numbers that got their tags in this engine; ``written`` is true if images.lock changed, ``pending``
+    if git waits for `git add`. ``absent`` are the models that are paired with an image that this engine does not have
+    now, each with what brings it here."""
 
     renumbered: tuple[RenumberedImage, ...]
     chosen: tuple[str, ...]
     tagged: tuple[ImageName, ...]
     written: bool
+    pending: bool
     absent: tuple[tuple[str, ImageName, str], ...] = ()
 
 
@@ -172,8 +175,10 @@ def merge_lock(workspace: Workspace) -> MergedLock:
 
     def read(content: bytes, file: str, load: Load) -> Lock:
         nonlocal unfinished
-        # Without markers the file was merged, by git, by hand, or by a run of this command that was killed.
-        unfinished = bool(sides and conflict_marks(content.decode(errors="replace")))
+        # Without markers the file was merged, by git, by hand, or by a run of this command that was killed. Git leaves
+        # one side as it is where its merge driver cannot be run, or the other side has no images.lock.
+        one_side = content in (foreign_files.read_stage(project.root, stage, project.lock.name) for stage in (2, 3))
+        unfinished = bool(sides and (one_side or conflict_marks(content.decode(errors="replace"))))
         return Lock() if unfinished else lock_file.parse_bytes(content, file, load)
 
     with images_lock.repair_lock(workspace, read) as writer:
@@ -185,7 +190,7 @@ def merge_lock(workspace: Workspace) -> MergedLock:
         if sides and unfinished:
             commented = foreign_files.read_stage(project.root, 2, project.lock.name)
             base, ours, theirs = sides
-            ours, theirs, pairs = _separate(workspace, base, ours, theirs)
+            base, ours, theirs, pairs = _separate(workspace, base, ours, theirs)
             chosen = list(merging.chosen(base, ours, theirs))
             merged = merging.union(base, ours, theirs)
         # Directories before the lock, tags after it: where this is killed in between, the same command finishes.
@@ -198,7 +203,7 @@ def merge_lock(workspace: Workspace) -> MergedLock:
         written = writer.commit(merged, commented)
         tagged = _retag(workspace, merged)
         absent = tuple(_absent(workspace, merged)) if written or tagged else ()
-    return MergedLock(tuple(renumbered), tuple(chosen), tagged, written, absent)
+    return MergedLock(tuple(renumbered), tuple(chosen), tagged, written, bool(sides), absent)
 
 
 def merge_files(base: Path, ours: Path, theirs: Path) -> bool:
@@ -230,24 +235,35 @@ def _absent(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, ImageName, 
 
 def _separate(
     workspace: Workspace, base: Lock, ours: Lock, theirs: Lock
-) -> tuple[Lock, Lock, list[tuple[ImageName, ImageName]]]:
-    """Both sides with different numbers for different images, and the old and new name of each that changed."""
-    renumbered = []
+) -> tuple[Lock, Lock, Lock, list[tuple[ImageName, ImageName]]]:
+    """The three locks with different numbers for different images, and the old and new name of each that changed. The
+    common version follows the side that changes. An image that the other side has by another number gets that one, as
+    in the later commits of a rebase."""
+    sides, renumbered, numbered = [base, ours, theirs], [], []
+
+    def rename(side: int, name: ImageName, wanted: int | None = None) -> None:
+        image = sides[side].images[name.repository].numbers[name.number]
+        to = ImageName(name.repository, wanted or 0)
+        if not wanted or sides[side].image(to):
+            to = ImageName(name.repository, _free_number(workspace, merging.union(*sides), name.repository, image))
+        for each in (0, side):
+            if merging.is_same_build(sides[each].image(name), image) and not sides[each].image(to):
+                sides[each] = merging.renamed(sides[each], name, to.number)
+        renumbered.append((name, to))
+
     for name in merging.clashes(ours, theirs):
         our_image, their_image = (lock.images[name.repository].numbers[name.number] for lock in (ours, theirs))
-        here = None
-        with contextlib.suppress(EngineError):
-            here = images.inspect_image(workspace.engine, str(name))
-        held_here = images.fingerprint(here) if here else ""
-        keep_theirs = held_here == their_image.fingerprint != our_image.fingerprint
-        to_renumber = our_image if keep_theirs else their_image
-        number = _free_number(workspace, merging.union(base, ours, theirs), name.repository, to_renumber)
-        if keep_theirs:
-            ours = merging.renamed(ours, name, number)
+        keep_theirs = _fingerprint(workspace.engine, name) == their_image.fingerprint != our_image.fingerprint
+        side, image = (1, our_image) if keep_theirs else (2, their_image)
+        others = sides[3 - side].images[name.repository].numbers.items()
+        same = next((number for number, other in others if merging.is_same_build(other, image)), None)
+        if same:
+            numbered.append((side, name, same))
         else:
-            theirs = merging.renamed(theirs, name, number)
-        renumbered.append((name, ImageName(name.repository, number)))
-    return ours, theirs, renumbered
+            rename(side, name)
+    for side, name, same in reversed(numbered):  # the highest first: it leaves its number to the one below
+        rename(side, name, same)
+    return sides[0], sides[1], sides[2], renumbered
 
 
 def _free_number(workspace: Workspace, lock: Lock, repository: str, image: NumberedImage) -> int:
@@ -263,6 +279,14 @@ def _free_number(workspace: Workspace, lock: Lock, repository: str, image: Numbe
         return claims.give_next_number(workspace, lock, repository, image.fingerprint).number
     except EngineError:  # the merge may be finished without an engine: the build directories have the numbers, too
         return claims.free_number(workspace.project, lock, repository, ())
+
+
+def _fingerprint(endpoint: Endpoint, name: ImageName) -> str:
+    try:
+        details = images.inspect_image(endpoint, str(name))
+    except EngineError:
+        return ""
+    return images.fingerprint(details) if details else ""
 
 
 def _retag(workspace: Workspace, lock: Lock) -> tuple[ImageName, ...]:

@@ -212,7 +212,7 @@ def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None
         starting.require_room(prepared, tuple(member.service for member in own.members), workspace.report)
         workspace.report(Message(f"stopping {own.name}: there is not enough memory for both servers"))
         for member in own.members:
-            containers.halt_container(member.engine.endpoint, member.service.id, STOPPING_SECONDS)
+            containers.halt_container(member.engine, member.service.id, STOPPING_SECONDS)
 
 
 def serve_again(workspace: Workspace, recipe: Recipe) -> None:

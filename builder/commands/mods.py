@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -373,16 +372,14 @@ def new_mod(project: Project, text: str) -> tuple[Path, ...]:
     folder = project.mods / name
     if folder.exists() or name in mod_files.mod_names(project):
         raise UsageError(f"{project.relative(folder)} already exists", hint="choose another name, or change that mod")
-    unfinished = project.mods / f".{name}.new"
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    for source in sorted(_SKELETON.iterdir()):
-        text = source.read_text(encoding="utf-8").replace("@NAME@", name)
-        first, _, rest = text.partition("\n")
-        if first.startswith(_FOR_EDITORS) and not (unfinished / first.removeprefix(_FOR_EDITORS)).is_file():
-            text = rest  # the project does not have the schema that the line names
-        (unfinished / source.name).write_text(text, encoding="utf-8")
-    files.put_folder_in_place(unfinished, folder)
+    with files.fresh_folder(folder) as unfinished:
+        for source in sorted(_SKELETON.iterdir()):
+            text = source.read_text(encoding="utf-8").replace("@NAME@", name)
+            first, _, rest = text.partition("\n")
+            if first.startswith(_FOR_EDITORS) and not (unfinished / first.removeprefix(_FOR_EDITORS)).is_file():
+                text = rest  # the project does not have the schema that the line names
+            (unfinished / source.name).write_text(text, encoding="utf-8")
+        files.put_folder_in_place(unfinished, folder)
     return tuple(sorted(folder.iterdir()))
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from builder.base import hub_cache
 from builder.base.errors import BuilderError, UsageError
 from builder.base.events import Diagnosis, Verdict
-from builder.base.machine_record import Machine
 from builder.base.values import dataclass
 from builder.definitions import command, configuration
 from builder.definitions.container import LABEL
@@ -18,6 +17,7 @@ from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
 from builder.moving import machines
 from builder.moving.machines import LinkChoice
+from builder.numbers import named_registry
 from builder.serving import advice
 from builder.serving.selection import SelectedImage, select_any, select_image
 
@@ -214,9 +214,7 @@ def _advice(project: Project, nodes: Sequence[Node], node: Node, seen: _Looked, 
     facts = seen.facts
     if isinstance(facts, BuilderError):
         return
-    gpu = "NVIDIA GB10" if facts.driver is not None else ""
-    record = Machine(kernel=facts.kernel, driver=facts.driver or "", gpu=gpu, parameters=facts.parameters)
-    machine = advice.machine_facts(record)
+    machine = advice.machine_facts(facts.machine)
     own_first = [node, *(each for each in nodes if each.name != node.name)]
     advised = dict.fromkeys(advice.of_any_server(project, own_first, machine))
     for selection in wanted.served:
@@ -258,9 +256,9 @@ def _findings(node: Node, nodes: Sequence[Node], looked: Mapping[str, _Looked], 
         yield from _image_findings(node, looked, wanted)
     if not isinstance(seen.facts, BuilderError):
         yield from machines.check_links(node, nodes, seen.facts)
-        if seen.facts.driver is not None:
-            yield machines.check_driver(seen.facts.driver)
-        yield Diagnosis("kernel", "ok", seen.facts.kernel or "unknown")
+        if machines.has_gb10(seen.facts.machine):
+            yield machines.check_driver(seen.facts.machine.driver)
+        yield Diagnosis("kernel", "ok", seen.facts.machine.kernel or "unknown")
         yield from _models(node, looked, wanted)
         yield _clock(seen.facts)
 
@@ -277,7 +275,8 @@ def _image_findings(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) 
         if present is not None and present == expected:
             yield Diagnosis("image", "ok", f"{name}, same as {like}")
         elif present is not None:
-            yield Diagnosis("image", "error", f"{name} differs from the image {like}", remedy)
+            other = f"on {node.name}, `{named_registry.frees(name)}` frees the name; then {remedy}"
+            yield Diagnosis("image", "error", f"{name} differs from the image {like}", other if fingerprint else remedy)
         elif wanted.verdict == "error" or there:
             yield Diagnosis("image", wanted.verdict, f"{name} is missing", remedy)
 

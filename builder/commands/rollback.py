@@ -143,9 +143,13 @@ def _unfit(workspace: Workspace, lock: Lock) -> Unfit:
 def _report_known(workspace: Workspace, lock: Lock, moves: tuple[PointerMove, ...]) -> None:
     from builder.evidence import requirements
 
-    for move in moves:
-        text = requirements.described(workspace, lock, move.to, move.origin, move.what if move.is_model else None)
-        workspace.report(Message(f"{move.to}: {text}"))
+    described = requirements.described
+    lines = [
+        f"{move.to}: {described(workspace, lock, move.to, move.origin, move.what if move.is_model else None)}"
+        for move in moves
+    ]
+    for line in dict.fromkeys(lines):
+        workspace.report(Message(line))
 
 
 def _possible_moves(

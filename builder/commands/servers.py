@@ -50,7 +50,7 @@ def end_server(server: RunningServer, limit: int = container.STOPPING_SECONDS) -
     began = time.monotonic()
     killed = []
     for member in server.members:
-        ended = containers.stop_container(member.engine.endpoint, member.service.id, limit)
+        ended = containers.stop_container(member.engine, member.service.id, limit)
         if member.service.is_up and ended and ended.exit_code == 137:  # by SIGKILL
             killed.append(ended.name)
     return Stopped(server, time.monotonic() - began, tuple(killed))
@@ -161,7 +161,7 @@ def _report_warnings(workspace: Workspace, request: ServeRequest, prepared: Prep
     nodes = [node for node in configuration.load_configuration(project).nodes if node.name in names]
     backend = (request.backend or "mp") if len(prepared.containers) > 1 else None
     words = command.render_command(selection.recipe, request.overrides, request.extra, backend).words
-    facts = advice.of_machine() if machine.is_here(prepared.head.engine.endpoint.host) else {}
+    facts = advice.of_machine() if machine.is_here(prepared.head.engine.host) else {}
     advised = advice.of_selection(project, selection, nodes, facts, words)
     advice.refuse_certain(advised)
     advice.report_advice(workspace.report, advised)
@@ -187,7 +187,7 @@ def record_answer(workspace: Workspace, selection: ServedImage, seconds: float, 
     """Records that an image serves its model here after so many ``seconds``, with the revision of the model and the
     facts of machines and server, and that what was compiled is complete."""
     for member in started.server.members:
-        if folder := starting.local_compile_cache(member.engine.endpoint, member.service.labels):
+        if folder := starting.local_compile_cache(member.engine, member.service.labels):
             compile_caches.record_complete(folder)
     if (model := selection.recipe.model) is None:
         return

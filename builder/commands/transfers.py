@@ -113,6 +113,10 @@ class _CopyJob:
         self.report(node, Message(text))
 
 
+# Longer than a request to an engine may take, which has its own error then.
+_ANSWER_SECONDS = 120.0
+
+
 def copy_image(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
     """Copies the image called ``text`` to nodes of builder.yaml in parallel, through the registry of builder.yaml or a
     temporary one on this machine; a node that fails stops no other. Raises UsageError for an unknown image or node, and
@@ -123,7 +127,7 @@ def copy_image(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
     job = _CopyJob(workspace, lock, name, recorded, current, claims.project_identity(workspace.project))
     engines = machines.engines(workspace.project, workspace.environment, nodes)
     address = configuration.load_configuration(workspace.project).registry
-    present = machines.ask_machines(engines, partial(_has_already, job, address))
+    present = machines.ask_machines(engines, partial(_has_already, job, address), _ANSWER_SECONDS, workspace.report)
     outcomes: dict[str, PulledLayers | BuilderError | None] = {
         node: answer if isinstance(answer, BuilderError) else None for node, answer in present.items()
     }
@@ -154,10 +158,11 @@ def fetch_copy(workspace: Workspace, lock: Lock, name: ImageName, node: str) -> 
 
 
 def _has_already(job: _CopyJob, address: str | None, node: str, engine: Endpoint) -> bool:
-    """True if the node has the image. Raises BuilderError for a node that does not answer, or that cannot reach the
-    registry that is started where builder.yaml has no ``address``."""
+    """True if the node has the image. Raises BuilderError, before anything is sent, for a node that does not answer,
+    has another image under the number, or cannot reach the registry that is started where builder.yaml has no
+    ``address``."""
     with job.failure_reported(node):
-        if named_registry.is_present(engine, job.lock, job.name):
+        if named_registry.refuse_other_content(engine, job.name, job.recorded):
             _point_latest(job, engine)
             job.tell(node, "already has the image")
             return True

@@ -37,7 +37,7 @@ def server_logs(
         nodes = ", ".join(server.nodes) or "none"
         raise UsageError(f"{server.name} does not run on node `{node}`", hint=f"its nodes: {nodes}")
     lines = containers.follow_log if follow else containers.container_log
-    return (line.text for line in lines(member.engine.endpoint, member.service.id, tail=tail))
+    return (line.text for line in lines(member.engine, member.service.id, tail=tail))
 
 
 # The time between two readings of the metrics, which give a rate.
@@ -129,7 +129,7 @@ def _state(project: Project, lock: Lock, server: RunningServer) -> ServerState:
     state = _container_state(server)
     phase = None
     if state == "starting":
-        lines = containers.container_log(server.head.engine.endpoint, head.id, tail=_RECENT_LINES)
+        lines = containers.container_log(server.head.engine, head.id, tail=_RECENT_LINES)
         # Lines from before a restart do not count.
         phase = server_log.latest_phase([line.text for line in lines if line.written >= head.started])
     if phase and phase.name == server_log.READY and running.answers(server):
@@ -168,7 +168,7 @@ def _container_state(server: RunningServer) -> str:
 def _ended(server: RunningServer) -> Iterator[EndedContainer]:
     for member in server.members if len(server.members) > 1 else ():
         if not member.service.is_up:
-            lines = containers.container_log(member.engine.endpoint, member.service.id, tail=_LAST_LINES)
+            lines = containers.container_log(member.engine, member.service.id, tail=_LAST_LINES)
             yield EndedContainer(member.node, member.service.exit_code, tuple(line.text for line in lines))
 
 
@@ -178,7 +178,7 @@ def _numbers(server: RunningServer) -> tuple[ServerMetrics | None, TokenRates | 
         return None, None
     argv = ["python3", "-ISc", _READING, host, str(port), str(INTERVAL_SECONDS)]
     try:
-        result = containers.execute(server.head.engine.endpoint, server.head.service.id, argv, _READING_TIMEOUT)
+        result = containers.execute(server.head.engine, server.head.service.id, argv, _READING_TIMEOUT)
     except EngineError:  # it has just ended, or is too busy to answer
         return None, None
     if result.exit_code:

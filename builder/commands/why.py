@@ -137,7 +137,7 @@ def _read_now(workspace: Workspace, lock: Lock, selected: SelectedImage, last: W
         nodes = _configured(workspace.project, (failed or last.facts).nodes)
     else:
         with suppress(EngineError):
-            log = containers.container_log(server.head.engine.endpoint, server.head.service.id, tail=_RECENT_LINES)
+            log = containers.container_log(server.head.engine, server.head.service.id, tail=_RECENT_LINES)
             lines = [line.text for line in log]
         nodes = _nodes(server)
     names, machines = _machines(workspace, nodes)

@@ -1,8 +1,7 @@
-"""Advisories: what is known to go wrong, as data. Each has a condition over facts, which decides if it applies.
+"""Advisories are known problems as data. Each has a condition over facts, which decides whether it applies.
 
-The facts come first, then the format of the files, then the evaluation. A condition over a fact that nobody knows is
-unknown itself, and an advisory that is unknown does not match: nothing is guessed. ``docs/how-to/advisories.md`` shows
-how to write one.
+A condition over an unknown fact is unknown, and such an advisory does not apply: nothing is guessed.
+``docs/how-to/advisories.md`` shows how to write one.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from builder.base.project import Project
 
 
-# The facts, each under its name. A fact that is missing is unknown; one that is None is known to be absent. A mapping
-# is complete: what it lacks is absent.
+# The facts by name. A missing fact is unknown; None means known to be absent. A mapping is complete: a key that it
+# lacks is absent.
 
 FactValue: TypeAlias = "str | int | float | bool | tuple[str, ...] | None"
 Facts: TypeAlias = "Mapping[str, FactValue | Mapping[str, FactValue]]"
@@ -71,7 +70,7 @@ CLOSED = {
 
 SHIPPED = Path(__file__).parent / "known_advisories"
 UPDATED = "advisories.json"
-"""The file in a project's state folder with the advisories of an update."""
+"""The file with the updated advisories in a project's state folder."""
 _HEAD = {"format": 1}
 SCHEMA = "advisory"
 _WORDS = ("any", "all", "not")
@@ -81,8 +80,8 @@ _COMPARISON = re.compile(r"\s*(==|!=|<=|>=|<|>|~=)\s*([0-9][\w.+!*]*)\s*")
 @dataclass(frozen=True)
 class Advisory:
     """An advisory: ``what`` happens and what to ``do``, a line each; ``affects`` are ranges of versions by fact, and
-    ``when`` is the rest of the condition. ``checked`` is the day when its ``sources`` were looked at. ``origin`` says
-    where it comes from, and is empty for one that came with this program."""
+    ``when`` is the rest of the condition. ``checked`` is the day when its ``sources`` were read. ``origin`` is
+    empty for an advisory that came with this program."""
 
     id: str
     what: str
@@ -98,9 +97,9 @@ class Advisory:
 
 @dataclass(frozen=True)
 class AdvisorySet:
-    """Advisories from one ``source``: a repository at a ``commit``, or a file. ``taken`` is when they came here (RFC
-    3339 in UTC), ``signed`` the principal whose signature was verified, if any. All are empty for those that came with
-    this program."""
+    """Advisories from one ``source``: a repository at a ``commit``, or a file. ``taken`` is the time of the update
+    (RFC 3339 in UTC); ``signed`` is the principal whose signature was verified, if any. All are empty for the shipped
+    advisories."""
 
     advisories: tuple[Advisory, ...]
     source: str = ""
@@ -110,7 +109,7 @@ class AdvisorySet:
 
 
 def parse_advisories(text: str, file: str, origin: str = "") -> tuple[Advisory, ...]:
-    """The advisories in the text of a file. Raises FileProblemsError with every fault at its place."""
+    """The advisories in the text of a file. Raises FileProblemsError with every problem and its location."""
     data = checked(text, file, SCHEMA)
     require_no_problems(
         Problem(yaml_file.location_of(path, text, file), message)
@@ -126,23 +125,23 @@ def shipped_files() -> dict[str, str]:
 
 @cache
 def shipped_advisories() -> tuple[Advisory, ...]:
-    """The advisories in the shipped files, whose faults only a test looks for."""
+    """The advisories in the shipped files. Only a test checks these files for problems."""
     files = (yaml_file.load(text, file) for file, text in shipped_files().items())
     return tuple(_advisory(name, entry, "") for data in files for name, entry in data.items())
 
 
 def text_of(advisory_set: AdvisorySet) -> str:
-    """The text of the file that `read_set` reads."""
+    """The text of a file for `read_set`."""
     return records.text_of(advisory_set, _HEAD)
 
 
 def read_set(path: Path) -> AdvisorySet:
-    """Reads advisories that this program wrote. Raises OSError, RecordError."""
+    """Reads a file that this program wrote. Raises OSError, RecordError."""
     return records.read_file(path, AdvisorySet, _HEAD)
 
 
 def updated(project: Project) -> AdvisorySet | None:
-    """The advisories of the last update in this project; None without one, or where its file is damaged."""
+    """The advisories of the last update in this project; None if there was none, or if its file is damaged."""
     try:
         return read_set(project.state / UPDATED)
     except (OSError, records.RecordError):
@@ -150,7 +149,7 @@ def updated(project: Project) -> AdvisorySet | None:
 
 
 def every_advisory(project: Project) -> tuple[Advisory, ...]:
-    """All advisories, by id. Of two with the same id, the one that was checked later counts."""
+    """All advisories, by id. If two have the same id, the one that was checked later is used."""
     newest = {each.id: each for each in shipped_advisories()}
     for each in update.advisories if (update := updated(project)) else ():
         if each.id not in newest or each.checked >= newest[each.id].checked:
@@ -204,7 +203,7 @@ _UNKNOWN = object()
 
 
 def applies(facts: Facts, advisory: Advisory) -> _Truth:
-    """True if the advisory applies, False if not, None where that depends on a fact that is missing."""
+    """True if the advisory applies, False if not, None if this depends on a missing fact."""
     return _every((_holds(facts, advisory.when), _holds(facts, advisory.affects)))
 
 
@@ -266,7 +265,7 @@ def _text(value: object) -> str:
 
 # Ranges of versions.
 
-# What setuptools-scm writes where a clone has no tags: it belongs to no release.
+# setuptools-scm writes this version for a clone without tags. It belongs to no release.
 _NO_TAG = re.compile(r"0\.(?:0|1)(?:\.0)?\.?dev")
 _NUMBERS = re.compile(r"\d+(?:[.-]\d+)*")
 
@@ -278,7 +277,7 @@ def _comparisons(text: str) -> tuple[tuple[str, str], ...] | None:
 
 
 def _in_range(text: str, wanted: str, *, as_numbers: bool, is_loose: bool) -> _Truth:
-    """True if a version (or a number) is in a range; None where it is neither."""
+    """True if a version (or a number) is in a range; None for any other text."""
     if as_numbers:
         return _numbers_in_range(text, wanted)
     if _NO_TAG.match(text):
@@ -305,8 +304,8 @@ def _numbers_in_range(text: str, wanted: str) -> _Truth:
     return all(compare(number, bound) for compare, bound in bounds)
 
 
-# SSH signatures of files, by `ssh-keygen -Y`: https://man.openbsd.org/ssh-keygen. A namespace keeps a signature of one
-# kind of file from counting for another kind.
+# SSH signatures of files, by `ssh-keygen -Y`: https://man.openbsd.org/ssh-keygen. With a namespace,
+# the signature of one kind of file is not valid for another kind.
 
 SUFFIX = ".sig"
 

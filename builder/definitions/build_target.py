@@ -1,4 +1,4 @@
-"""Targets that the user names on the command line: a definition, a repository, or a recipe."""
+"""The targets on the command line: a definition, a repository, or a recipe."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Target:
-    """The definition that the user named, and the recipe if it was named through one. ``definition`` is None for a
-    recipe whose container no definition makes: an image that others build."""
+    """The definition that the user named, and the recipe if it was named through one. ``definition`` is None if
+    no definition builds the recipe's container: it is a community image."""
 
     definition: str | None
     recipe: recipe.Recipe | None = None
@@ -26,7 +26,7 @@ class Target:
 
 def find_target(project: Project, text: str, models: Collection[str] | None = None) -> Target:
     """Finds the target that ``text`` names: ``tf5``, ``vllm-node-tf5``, ``recipes/x.yaml``, ``x`` or ``folder/x``.
-    ``models`` are those that the caller accepts as well, for the hint. Raises UsageError where it names nothing,
+    ``models`` are the models that the caller also accepts, for the hint. Raises UsageError if ``text`` names nothing,
     FileProblemsError with all problems of an invalid recipe."""
     if text in image.definition_names(project):
         return Target(text)
@@ -43,8 +43,8 @@ def find_target(project: Project, text: str, models: Collection[str] | None = No
 
 
 def find_recipe(project: Project, text: str) -> recipe.Recipe:
-    """Reads the recipe that ``text`` names, though a definition may have the same name. Raises UsageError where it
-    names none, FileProblemsError with all problems of an invalid one."""
+    """Reads the recipe that ``text`` names, even if a definition has the same name. Raises UsageError if there is none,
+    FileProblemsError with all problems of an invalid recipe."""
     if loaded := _load(project, text):
         return loaded
     find_target(project, text)
@@ -57,8 +57,8 @@ def _load(project: Project, text: str) -> recipe.Recipe | None:
 
 
 def definition_of(project: Project, named: Target) -> str:
-    """The definition that makes the image of a target. Raises FileProblemsError for a recipe whose container none
-    makes, with the other ways that there are."""
+    """The definition that builds the image of a target. Raises FileProblemsError if no definition builds the recipe's
+    container; the error lists the alternatives."""
     if named.definition is not None:
         return named.definition
     if named.recipe is None:

@@ -1,9 +1,10 @@
-"""The syntax of chat templates, as the server that renders them sees it.
+"""Checks the syntax of chat templates in the same way as the server.
 
 transformers compiles the templates of models and of `--chat-template` in the same environment
-(`_compile_jinja_template` in https://github.com/huggingface/transformers/blob/v4.57.1/src/transformers/utils/chat_template_utils.py):
-Jinja's immutable sandbox with loop controls and the tag `generation`. The functions that transformers adds
-(`raise_exception`, `strftime_now`) are names like any other until a template is rendered.
+(`_compile_jinja_template` in
+https://github.com/huggingface/transformers/blob/v4.57.1/src/transformers/utils/chat_template_utils.py): Jinja's
+immutable sandbox with loop controls and the tag `generation`. The functions that transformers adds (`raise_exception`,
+`strftime_now`) are ordinary names until a template is rendered.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Generation(Extension):
-    """The tag around what the model itself says, by which training finds it."""
+    """The tag around the model's own text, which training uses."""
 
     tags = {"generation"}  # noqa: RUF012  # Jinja's own form
 
@@ -31,9 +32,9 @@ class _Generation(Extension):
 
 
 def fault(content: bytes) -> tuple[int, str] | None:
-    """The line and the reason why ``content`` is no chat template; None where it is one."""
+    """The line and the reason if ``content`` is not a valid chat template; otherwise None."""
     environment = ImmutableSandboxedEnvironment(
-        autoescape=False,  # as in transformers: a prompt is not HTML
+        autoescape=False,  # like transformers: a prompt is not HTML
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[_Generation, "jinja2.ext.loopcontrols"],
@@ -45,6 +46,6 @@ def fault(content: bytes) -> tuple[int, str] | None:
     except jinja2.TemplateSyntaxError as error:
         return error.lineno, str(error.message)
     except (SyntaxError, RecursionError, MemoryError) as error:
-        # Python compiles what Jinja makes of it, and takes only so many blocks within each other.
+        # Python compiles the generated code, and limits the nesting of blocks.
         return 1, f"nested too deeply: {error}"
     return None

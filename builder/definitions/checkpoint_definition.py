@@ -1,7 +1,7 @@
-"""A checkpoint definition, ``checkpoints/NAME/checkpoint.yaml``, lists the steps that make new weights from others.
+"""A checkpoint definition, ``checkpoints/NAME/checkpoint.yaml``, lists the steps that make new weights from existing
+ones.
 
-The steps come first, then the reader of checkpoint.yaml, and the problems that a schema cannot find.
-Nothing on this page reads a tensor.
+This page reads and checks definitions. It reads no tensors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TensorSelection:
-    """Tensors by patterns of their names, and by their dtype where one is given."""
+    """Tensors by patterns of their names, and optionally by their dtype."""
 
     patterns: tuple[str, ...] = ("*",)
     exceptions: tuple[str, ...] = ()
@@ -33,8 +33,8 @@ class TensorSelection:
 
 @dataclass(frozen=True)
 class TakeStep:
-    """Takes over tensors of a source, under the names that ``rename`` gives them, and its other files by ``files``;
-    None leaves that to its place: the first step of this kind takes all of them, the others none."""
+    """Copies tensors of a source, with the names that ``rename`` gives them, and other files of the source that match
+    ``files``. If ``files`` is None, the first step of this kind copies all files, and later steps copy none."""
 
     source: str
     selection: TensorSelection
@@ -45,8 +45,8 @@ class TakeStep:
 
 @dataclass(frozen=True)
 class ReplaceStep:
-    """Puts selected tensors of a source in the place of those with the same name and shape, each with its companions,
-    but for ``unmatched`` ones."""
+    """Replaces tensors by the selected tensors of a source with the same name and shape, each with its companions,
+    except ``unmatched`` ones."""
 
     source: str
     selection: TensorSelection
@@ -57,8 +57,8 @@ class ReplaceStep:
 
 @dataclass(frozen=True)
 class AddStep:
-    """Adds a whole file of a source, with the names in its own header. Where a tensor already has a name of the
-    patterns ``unless``, as when the index of the source lists the file, the step adds nothing."""
+    """Adds a whole file of a source, with the names in the file's header. The step adds nothing if an existing tensor
+    matches the patterns ``unless``, for example because the source's index lists the file."""
 
     source: str
     file: str
@@ -76,7 +76,8 @@ class ConfigStep:
 
 @dataclass(frozen=True)
 class VerifyStep:
-    """Demands that something holds: amounts in all, by pattern and by dtype; shapes by pattern; digests of files."""
+    """Checks the result: the number of tensors in total, by pattern and by dtype; shapes by pattern; digests of
+    files."""
 
     tensors: int | None = None
     size: int | None = None
@@ -97,7 +98,7 @@ SHARD_SIZE = 5_000_000_000
 
 @dataclass(frozen=True)
 class CheckpointSource:
-    """A model of the Hub with the requested revision, or a folder of this machine as written."""
+    """A model on the Hub with the requested revision, or a folder on this machine."""
 
     model: str | None
     revision: str = "main"
@@ -109,8 +110,8 @@ class CheckpointSource:
 
 @dataclass(frozen=True)
 class CheckpointDefinition:
-    """A definition as read. ``model`` is the id under which the result is served and paired, ``folder`` what its
-    results lie in, as written (the Hugging Face cache where it is None), ``shard_size`` the most bytes of a file."""
+    """A parsed definition. The result is served and paired under the id ``model``. ``folder`` is the folder of the
+    results as written; None means the Hugging Face cache. ``shard_size`` is the maximum size of a file in bytes."""
 
     name: str
     file: str
@@ -134,8 +135,8 @@ def checkpoint_names(project: Project) -> tuple[str, ...]:
 
 
 def load_checkpoint(project: Project, text: str) -> CheckpointDefinition:
-    """Reads the definition called ``text``, which may be its folder. Raises UsageError if there is none,
-    FileProblemsError for a bad one."""
+    """Reads the definition called ``text``, which may be its folder. Raises UsageError if it does not
+    exist, FileProblemsError if it is invalid."""
     name = text.removeprefix("checkpoint:").removeprefix("./").removeprefix(f"{FOLDER}/").rstrip("/")
     existing = checkpoint_names(project)
     if name not in existing:
@@ -149,7 +150,7 @@ def load_checkpoint(project: Project, text: str) -> CheckpointDefinition:
 
 
 def parse_checkpoint(text: str, name: str, file: str) -> CheckpointDefinition:
-    """Reads a definition from its text. Raises FileProblemsError with everything that is wrong in it."""
+    """Reads a definition from its text. Raises FileProblemsError with all problems."""
     data = checked(text, file, "checkpoint")
     require_no_problems(_problems(data, text, file))
     output = data.get("output") or {}

@@ -1,7 +1,7 @@
-"""Several nodes can serve one model together, each by its own command.
+"""Several nodes serve one model together, each with its own command.
 
-The link between the nodes comes first, then the command of each node, then the guard around that command.
-When the command of one node ends, the guard ends the others. The engines then start all of them again.
+A guard runs around the command of each node. When the command of one node ends, the guards end the other commands, and
+the engines start all of them again.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
 
 
-# What a container needs to use the link between the nodes. NCCL's variables:
-# https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html. Which of them a DGX Spark needs, and the limits of
-# a container that is not privileged: launch-cluster.sh and autodiscover.sh of spark-vllm-docker.
+# The settings with which a container uses the link between the nodes. NCCL's variables:
+# https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html. The variables for a DGX Spark, and the limits of
+# an unprivileged container: launch-cluster.sh and autodiscover.sh of spark-vllm-docker.
 
 RDMA_DEVICES = "/dev/infiniband"
-# RDMA registers memory with the device, which pins it.
+# RDMA registers memory with the device. This pins the memory.
 RDMA_CAPABILITY = "IPC_LOCK"
 _SHM_SIZE, _MEMORY, _MEMORY_SWAP, _PIDS = "64g", "110g", "120g", 4096
 
-# The bootstrap and the collectives of NCCL, Gloo, TensorPipe, UCX and MPI all go over one named interface: each of them
-# would otherwise choose one by itself, and not the same.
+# NCCL (bootstrap and collectives), Gloo, TensorPipe, UCX and MPI all use one named interface. Otherwise, each of them
+# would choose an interface, possibly a different one.
 _INTERFACE_VARIABLES = (
     *("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "UCX_NET_DEVICES", "MN_IF_NAME"),
     "OMPI_MCA_btl_tcp_if_include",
 )
-# Three nodes, each wired to the two others: every pair has subnets of its own.
+# Three nodes, each connected to the other two: every pair has its own subnets.
 MESH_DEVICES = 4
 MESH = {"NCCL_NET_PLUGIN": "none", "NCCL_IB_SUBNET_AWARE_ROUTING": "1", "NCCL_IB_MERGE_NICS": "0"}
 
 
 def environment(node: Node, address: str, backend: Backend) -> dict[str, str]:
-    """The variables for a container on ``node``, which the others reach at ``address``."""
+    """The variables for a container on ``node``. Other nodes reach it at ``address``."""
     variables = {"VLLM_HOST_IP": address}
     if node.interface:
         variables |= dict.fromkeys(_INTERFACE_VARIABLES, node.interface)
@@ -66,19 +66,19 @@ def environment(node: Node, address: str, backend: Backend) -> dict[str, str]:
 
 
 def devices(node: Node, *, gpus: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The devices and capabilities for a container on ``node``. Where the node's devices are not configured, one with
-    GPUs gets those that there are."""
+    """The devices and capabilities for a container on ``node``. If the devices are not configured, a container with
+    GPUs gets the existing RDMA devices."""
     return ((RDMA_DEVICES,), (RDMA_CAPABILITY,)) if node.rdma or (node.rdma is None and gpus) else ((), ())
 
 
 def combined(own: Mapping[str, str], node: Node, address: str, backend: Backend) -> dict[str, str]:
-    """The variables of a container. Its recipe's variables, ``own``, count before the link's variables, and the
-    node's ``env`` before both."""
+    """The variables of a container. The recipe's variables ``own`` override the link's variables, and the node's
+    ``env`` overrides both."""
     return {**environment(node, address, backend), **own, **node.env}
 
 
 def connected(settings: ContainerSettings, node: Node, address: str, backend: Backend) -> ContainerSettings:
-    """``settings`` with the link of ``node``: environment, RoCE devices, and limits instead of the host's IPC."""
+    """``settings`` with the link of ``node``: environment, RoCE devices, and limits in place of the host's IPC."""
     of_link, capabilities = devices(node, gpus=settings.gpus)
     joined = replace(
         settings,
@@ -88,7 +88,7 @@ def connected(settings: ContainerSettings, node: Node, address: str, backend: Ba
     )
     if not settings.gpus:
         return joined
-    # With memory of its own, so that a node that runs out of it loses the container and not itself.
+    # A memory limit: a node without free memory then loses the container, but keeps running.
     return replace(
         joined,
         ipc="private",
@@ -99,11 +99,11 @@ def connected(settings: ContainerSettings, node: Node, address: str, backend: Ba
     )
 
 
-# The command of each node, as launch-cluster.sh of spark-vllm-docker starts them: vLLM's own multi-node launch
-# (https://docs.vllm.ai/en/stable/serving/parallelism_scaling.html), or Ray, where the user or the recipe says so.
+# The command of each node, as in launch-cluster.sh of spark-vllm-docker: vLLM's own multi-node launch
+# (https://docs.vllm.ai/en/stable/serving/parallelism_scaling.html), or Ray if the user or the recipe requests it.
 
 RANK = f"{LABEL}.rank"
-# The port of the head node at which the others meet it, of vLLM's launch and of Ray alike.
+# The port of the head node to which the other nodes connect, for vLLM's launch and for Ray.
 MASTER_PORT = 29501
 _PORT_OPTION = "--master-port"
 _OBJECT_STORE = ("--object-store-memory", "1073741824", "--num-cpus", "2")
@@ -111,9 +111,9 @@ _OBJECT_STORE = ("--object-store-memory", "1073741824", "--num-cpus", "2")
 
 @dataclass(frozen=True)
 class ClusterMember:
-    """A node that takes part, its ``rank`` (0 is the head) and the ``address`` where the others reach it. ``argv`` is
-    the serve command, or Ray's worker; ``ray`` starts Ray beside the serve command of a head node. The commands
-    ``before`` run first."""
+    """A node of a cluster, its ``rank`` (0 is the head), and its ``address`` for the other nodes. ``argv`` is the serve
+    command, or Ray's worker. ``ray`` starts Ray beside the serve command of a head node. The commands ``before`` run
+    first."""
 
     node: Node
     rank: int
@@ -125,8 +125,8 @@ class ClusterMember:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The nodes that serve one model together, the head first. ``command`` is that of the head, ``port`` that at which
-    the others meet it; ``sizes`` are those that the command spreads the model by; ``left_alone`` are spare nodes."""
+    """The nodes that serve one model together, the head first. ``command`` is the command of the head. The other nodes
+    connect to its ``port``. ``sizes`` are the parallel sizes of the command; ``left_alone`` are unused nodes."""
 
     members: tuple[ClusterMember, ...]
     backend: Backend
@@ -137,7 +137,7 @@ class Cluster:
 
     @property
     def note(self) -> str:
-        """A note on how many nodes are used, and which are not; empty where all of them are."""
+        """A note with the number of used nodes, and the unused nodes; empty if all are used."""
         used = ", ".join(member.node.name for member in self.members)
         others = ", ".join(node.name for node in self.left_alone)
         text = f"{_product(self.sizes)} uses {len(self.members)} of the nodes: {used}; not used: {others}"
@@ -145,7 +145,7 @@ class Cluster:
 
 
 def require_fit(recipe: Recipe, nodes: int) -> None:
-    """Raises UsageError where ``recipe`` does not serve on that many nodes."""
+    """Raises UsageError if ``recipe`` does not allow that number of nodes."""
     if nodes > 1 and recipe.solo_only:
         raise UsageError(f"{recipe.file} says `solo_only`: one machine serves it", hint="name one node, or none")
     if 1 < nodes < recipe.min_nodes:
@@ -165,17 +165,17 @@ def require_several(requested: Backend | None, nodes: int) -> None:
 
 
 def backend_of(recipe: Recipe, requested: Backend | None) -> Backend:
-    """The backend that joins several nodes: the one that the user ``requested``, else the recipe's, or vLLM's own."""
+    """The backend that connects several nodes: the ``requested`` one, or the recipe's, or vLLM's own."""
     return requested or ("ray" if recipe.cluster == "ray" else "mp")
 
 
 def cluster_of(
     recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str], nodes: Sequence[Node], backend: Backend
 ) -> Cluster:
-    """The cluster that serves ``recipe`` on as many of ``nodes`` as its command spreads the model over. They meet at
-    ``MASTER_PORT`` of the head, or at the ``--master-port`` in ``extra``.
+    """The cluster that serves ``recipe``. It uses as many of ``nodes`` as the command requires. The nodes connect to
+    ``MASTER_PORT`` of the head, or to the ``--master-port`` in ``extra``.
 
-    Raises UsageError where there are too few of them, or an address is not known; raises as ``render_command`` does.
+    Raises UsageError if there are too few nodes, or if an address is unknown; and the errors of `render_command`.
     """
     require_fit(recipe, len(nodes))
     port = command.option(extra, _PORT_OPTION) or str(MASTER_PORT)
@@ -216,7 +216,7 @@ def member_settings(settings: ContainerSettings, member: ClusterMember, backend:
         connected(settings, member.node, member.address, backend),
         argv=command.after_steps(member.before, argv),
         labels={**settings.labels, RANK: str(member.rank)},
-        # The nodes talk to each other on ports that are chosen as they start.
+        # The nodes communicate on ports that are chosen when they start.
         network="host",
         ports=(),
         health=None if member.rank else settings.health,
@@ -246,29 +246,29 @@ _HEAD = (
     'count=$1; shift; "${@:1:count}" & ray=$!; shift "$count"; '
     'until ray status >/dev/null 2>&1; do kill -0 "$ray" || exit 1; sleep 2; done; exec "$@"'
 )
-# The head node may not answer yet, and may come back after it was lost.
+# The head node may not answer yet, or may return after a failure.
 _WORKER = 'until "$@"; do sleep 2; done'
 
 
-# The guard of each node's command. vLLM's other nodes wait for ever for a head that has ended, and a head does not
-# answer until it notices that a node has ended. So each keeps a connection to the head, which the kernel
-# closes when the other end dies, and ends with it; the engines then start all of them again.
+# The guard of each node's command. In vLLM, the other nodes wait forever for a head that has ended, and the head does
+# not notice for a long time that a node has ended. So each guard keeps a connection to the head. The kernel closes the
+# connection when the other end dies, and the guard ends its command. The engines then start all nodes again.
 
-# The guard's port minus the port at which the nodes meet: a second server on the nodes has other ports.
+# The offset of the guard's port from the meeting port. A second server on the nodes has other ports.
 _DISTANCE = 10
-# The line that the guard writes where not its own command ended first.
+# The guard writes this line if the command of another node ended first.
 ENDED_ELSEWHERE = "the server on another node has ended, so this server ends, too"
 _SCRIPT = Path(__file__).with_name("guard_script.py")
 
 
 def guarded(settings: ContainerSettings, rank: int, head: str, meeting_port: str) -> ContainerSettings:
-    """``settings`` whose command ends with those of the other nodes; they meet at ``meeting_port`` of the ``head``'s
-    address."""
+    """``settings`` with a guard: the command ends when the command of another node ends. The guards connect to the
+    ``head``'s address beside ``meeting_port``."""
     arguments = (str(rank), head, str(port(meeting_port)), settings.labels[LABEL])
     return replace(settings, argv=("python3", "-ISc", _SCRIPT.read_text(encoding="utf-8"), *arguments, *settings.argv))
 
 
 def port(meeting_port: str) -> int:
-    """The port of the guard beside that one."""
+    """The guard's port beside the meeting port."""
     number = command.whole_number(meeting_port) or 0
     return number + _DISTANCE if number + _DISTANCE <= 65535 else number - _DISTANCE

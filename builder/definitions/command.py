@@ -1,8 +1,7 @@
-"""The serve command of a recipe becomes the argument vector that starts the server.
+"""Renders the serve command of a recipe into the argument vector that starts the server.
 
-Arguments come first, then their places in the file, faults of their values, and the environment variables.
-Rendering comes last. Values from the command line are always one argument.
-bash runs only a command that is a shell script; this program splits any other command into words.
+Each value from the command line is one argument. bash runs only commands that are shell scripts; this program splits
+any other command into words.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from builder.definitions.shell import ParsedCommand, Placeholder, Scalar, Unit
 
 
-# What joins several machines, as vLLM's option calls it: its own processes on each of them, or Ray.
+# The backends that connect several machines, by the names in vLLM's option: its own processes, or Ray.
 Backend = Literal["mp", "ray"]
 BACKEND = "--distributed-executor-backend"
 
@@ -39,12 +38,12 @@ LOOPBACK = "127.0.0.1"
 
 
 def option(words: Sequence[str], *names: str) -> str | None:
-    """The value after one of ``names`` in ``words``, or after its ``=``; the last one if there are several."""
+    """The value of an option with one of ``names`` in ``words``; the last one if it is repeated."""
     return next((used.value for used in reversed([*options(words)]) if used.option in names), None)
 
 
 def values(words: Sequence[str], name: str) -> tuple[str, ...]:
-    """The values of an option that takes several of them: everything up to the next option."""
+    """The values of an option with several values: everything up to the next option."""
     result: tuple[str, ...] = ()
     for at, word in enumerate(words):
         if word.startswith(f"{name}="):
@@ -74,24 +73,25 @@ def port(words: Sequence[str]) -> int | None:
 
 
 def whole_number(text: str) -> int | None:
-    """The number that the text is; None for other text, and for a number of more than 18 digits."""
+    """The whole number in the text; None for other text, and for more than 18 digits."""
     return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
 
 
 def reached_at(host: str | None) -> str:
-    """The address at which a server that listens on ``host`` is reached from its own machine."""
+    """The address of a server that listens on ``host``, for its own machine."""
     return host if host not in {None, "", "0.0.0.0", "::"} else LOOPBACK  # noqa: S104
 
 
 def parallelism(words: Sequence[str]) -> dict[str, int]:
-    """The sizes that the words give, by their short names ``tp``, ``pp`` and ``dp``; none that only the shell knows."""
+    """The parallel sizes in the words, by their short names ``tp``, ``pp`` and ``dp``; without sizes that only the
+    shell knows."""
     names = {short: (f"-{short}", f"--{name}", f"--{name.replace('-', '_')}") for short, name in _COUNTS.items()}
     texts = {short: option(words, *spellings) or "" for short, spellings in names.items()}
     return {short: size for short, text in texts.items() if (size := whole_number(text)) is not None}
 
 
 def without(words: Sequence[str], name: str) -> tuple[str, ...]:
-    """``words`` without the option of that name and its value."""
+    """``words`` without the option and its value."""
     kept: list[str] = []
     waiting = iter(words)
     for word in waiting:
@@ -102,16 +102,17 @@ def without(words: Sequence[str], name: str) -> tuple[str, ...]:
     return tuple(kept)
 
 
-# The places of options and their values in a recipe: in its command, or in the default that brings a value.
+# The locations of options and values in a recipe: in its command, or in the default with the value.
 
 _PLACEHOLDER = re.compile(r"(?<!\{)\{([A-Za-z_][A-Za-z0-9_-]*)[^{}]*\}(?!\})")
+_SERVER = re.compile(r"\bvllm\s+serve\b|\bvllm\.entrypoints\b")
 _NEXT_OPTION = re.compile(r"\s--?[A-Za-z]")
 
 
 @dataclass(frozen=True)
 class UsedOption:
-    """An option in a serve command, its ``value`` if it has one, and its ``occurrence`` among those of the same
-    spelling, from 0."""
+    """An option in a serve command, its ``value`` if it has one, and its ``occurrence`` among options with the
+    same spelling, from 0."""
 
     option: str
     value: str | None
@@ -157,8 +158,8 @@ def _in_command(recipe: Recipe, written: str, offset: int) -> Location:
 
 
 def of_value(recipe: Recipe, used: UsedOption, at: int = 0) -> Location:
-    """The location of the character ``at`` of the option's value; of the default that it comes from, or of the option
-    itself, where the file spells it differently."""
+    """The location of the character ``at`` of the option's value. If the file spells the value differently: the
+    location of its default, or of the option."""
     start = of_option(recipe, used)
     if (offset := _offset(recipe, used)) is None:
         return start
@@ -171,8 +172,8 @@ def of_value(recipe: Recipe, used: UsedOption, at: int = 0) -> Location:
 
 
 def of_text(recipe: Recipe, written: str) -> Location:
-    """The location of a word of the command; of the default that brings it, or of the command itself, where the command
-    does not have it."""
+    """The location of a word of the command. If the command does not contain it: the location of its default, or of the
+    command."""
     if written in recipe.command:
         return _in_command(recipe, written, 0)
     key = next((key for key, value in recipe.defaults.items() if value == written), None)
@@ -183,14 +184,16 @@ def of_text(recipe: Recipe, written: str) -> Location:
 
 
 def _offset(recipe: Recipe, used: UsedOption) -> int | None:
-    pattern = rf"(?<![\w-]){re.escape(used.option)}(?![\w-])"
-    offsets = [match.start() for match in re.finditer(pattern, recipe.command)]
+    pattern = re.compile(rf"(?<![\w-]){re.escape(used.option)}(?![\w-])")
+    begins = [match.start() for match in _SERVER.finditer(recipe.command)]
+    # What stands before it belongs to other programs.
+    offsets = [match.start() for match in pattern.finditer(recipe.command, begins[0] if len(begins) == 1 else 0)]
     return offsets[used.occurrence] if used.occurrence < len(offsets) else None
 
 
 def _within(text: str, start: Location, value: str, at: int) -> Location | None:
-    """The location of the character ``at`` of ``value``, which the file spells as it is or with its braces doubled,
-    somewhere after ``start``; None where it does not."""
+    """The location of the character ``at`` of ``value`` after ``start``. The file may contain the value with doubled
+    braces. None if the file does not contain it."""
 
     def spelled(part: str, doubled: str) -> str:
         lines = (re.sub(r"\\([{}])", doubled, re.escape(line)) for line in part.split("\n"))
@@ -200,30 +203,33 @@ def _within(text: str, start: Location, value: str, at: int) -> Location | None:
     patterns = (f"({spelled(value[:at], each)}){spelled(value[at:], each)}" for each in (r"\\\1", r"\\\1\\\1"))
     matches = (re.compile(pattern).search(text, index) for pattern in patterns if value)
     match = min(filter(None, matches), key=lambda each: (each.start(), -each.end()), default=None)
-    # A single character far away is another one.
+    # A single character far away is not the value.
     if match is None or (len(value) < 2 and text.count("\n", index, match.start()) > 1):
         return None
     end = match.end(1)
     return Location(start.file, text.count("\n", 0, end) + 1, end - text.rfind("\n", 0, end))
 
 
-# Values of options that vLLM refuses when it parses them, and options that contradict each other.
+# Values that vLLM refuses when it parses them, and contradictory options.
 
 # Options of vLLM that take a number: https://docs.vllm.ai/en/stable/cli/serve.html. Some also take `8k` or `auto`.
 _SHARE = "gpu-memory-utilization"
-# The least that vLLM takes; -1 lets vLLM choose.
+# The smallest accepted value; with -1, vLLM chooses.
 _LEAST = {
     **dict.fromkeys((*_COUNTS.values(), "nnodes", "max-num-seqs", "max-num-batched-tokens", "block-size"), 1),
     "kv-cache-memory-bytes": 1,
     **dict.fromkeys(("node-rank", "swap-space", "cpu-offload-gb"), 0),
     **dict.fromkeys(("max-model-len", "max-logprobs"), -1),
 }
+# A whole number as Python reads it, or as vLLM has it besides: `8k`, `auto`. Some options also take parts of one.
+_AMOUNT = re.compile(r"auto|-?[0-9][0-9_]*(\.[0-9]+)?([kKmMgGtT]([iI]?[bB])?)?")
+_FRACTIONS = frozenset({"swap-space", "cpu-offload-gb"})
 _HOST = re.compile(r"(?!-)[A-Za-z0-9._:%-]*")
 _NAMES = frozenset({"served-model-name", "model", "revision", "tokenizer"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-# A text with more faults has another one, and each costs a search through the text.
+# More problems would repeat the same cause, and each costs a search through the text.
 _MOST_TOLD = 50
-# Each of several is taken.
+# Options that may be repeated.
 _COLLECTED = frozenset({"middleware"})
 
 
@@ -234,13 +240,13 @@ def name_of(option: str) -> str:
 
 
 def number_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
-    """The values that are no numbers where vLLM takes one, and numbers beyond their range."""
+    """The values that must be numbers and are not, and numbers out of range."""
     return islice(_value_problems(recipe, words, _number_fault), _MOST_TOLD)
 
 
 def name_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
-    """The values that are no host, port or name of a model. They go into addresses, labels and files of other programs;
-    values that only a shell knows are not checked."""
+    """The invalid hosts, ports and names of models. These values go into addresses, labels and files of other programs.
+    Values that only a shell knows are not checked."""
     yield from islice(_value_problems(recipe, words, _name_fault), _MOST_TOLD)
     if message := _name_fault("model", model(words) or ""):
         yield Problem(recipe.location("command"), f"the model {model(words)!r}: {message}")
@@ -277,20 +283,23 @@ def _number_fault(name: str, value: str) -> str:
             return "expected a number of at most 18 characters"
         least = 1 if name == "max-model-len" and float(value) == 0 else _LEAST[name]
         return "" if float(value) >= least else f"expected {least} or more"
+    if name != _SHARE:
+        is_number = _AMOUNT.fullmatch(value) or (name in _FRACTIONS and re.fullmatch(r"[0-9.]+(e[0-9]+)?", value))
+        return "" if is_number else "expected a number"
     with suppress(ValueError):
-        if name != _SHARE or 0 < float(value) <= 1:
+        if 0 < float(value) <= 1:
             return ""
     return "expected a share of the memory: more than 0, and at most 1, such as 0.85"
 
 
 def contradictions(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
-    """A note for each option that is repeated with another value: vLLM takes the last one."""
+    """A note for each option that is repeated with another value: vLLM uses the last one."""
     return islice(_contradictions(recipe, words), _MOST_TOLD)
 
 
 def _contradictions(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     if words.count("serve") > 1:
-        return  # a script that serves in one of several ways
+        return  # a script with several ways to serve
     latest: dict[str, tuple[str, str]] = {}
     for used in options(words):
         name = name_of(used.option)
@@ -306,9 +315,9 @@ def _contradictions(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
         latest[switch] = (value, written)
 
 
-# The environment variables of a recipe. The community's launcher writes each into a script, between double quotes:
-# ``\"`` is a quote there, and ``$HOME`` is what it is in the container. Here only those that bash has to expand come to
-# a script. A quote without a backslash, which would end the text there and leave broken JSON behind, is kept.
+# The environment variables of a recipe. The community's launcher writes each into a script, in double quotes: ``\"`` is
+# a quote, and ``$HOME`` is expanded in the container. Here, only variables that bash must expand become part of a
+# script. A quote without a backslash is kept; in the launcher, it would end the text and break JSON.
 
 _ESCAPED = re.compile(r'\\(?:([$`"\\])|\n)')
 _EXPANSION = re.compile(r"(?<!\\)(?:\\\\)*(?:`|\$(?:[A-Za-z0-9_@*#?$!({-]))")
@@ -317,27 +326,27 @@ _LAST_BACKSLASH = re.compile(r"(?<!\\)((?:\\\\)*)\\\Z")
 
 
 def _environment(recipe: Recipe, backend: Backend | None) -> tuple[dict[str, str], str]:
-    """The variables whose text is fixed, and the lines of a script that export those which bash expands: none of
-    version 2. Values become text as Python writes them, such as ``True``; null is an empty one."""
+    """The variables with fixed text, and the lines of a script that export the variables which bash expands. Version 2
+    has no such lines. Values become text as in Python, such as ``True``; null becomes an empty text."""
     texts = {name: "" if value is None else str(value) for name, value in recipe.env.items()}
     if recipe.version == 2:
         return {**recipe_v2.CLUSTER_ENVIRONMENT.get(backend or "", {}), **texts}, ""
     expanded = {name: text for name, text in texts.items() if _EXPANSION.search(text)}
     fixed = {name: _ESCAPED.sub(r"\1", text) for name, text in texts.items() if name not in expanded}
     for name, text in expanded.items():
-        # Nothing in it may end the double quotes around it; those in a command substitution are its own.
+        # The text must not end the double quotes around it. Quotes in a command substitution are allowed.
         if not re.search(r"`|\$\(", text):
             expanded[name] = _LAST_BACKSLASH.sub(r"\1\\\\", _BARE_QUOTE.sub(r"\1\"", text))
     return fixed, "".join(f'export {name}="{text}"\n' for name, text in expanded.items())
 
 
-# The number of the commands comes first, then they themselves, then the words of the server.
+# First the number of the commands, then the commands, then the words of the server.
 _AFTER_STEPS = 'n=$1; shift; while ((n-- > 0)); do bash -c "$1" || exit; shift; done; exec "$@"'
 
 # The same server by another name.
 _MODULE = ("-m", "vllm.entrypoints.openai.api_server")
 
-# vLLM's options by the keys that the community's launchers set from theirs, as recipes spell them.
+# The keys that the community's launchers set from their own options, with the options of vLLM.
 _OPTIONS = {
     "port": "--port",
     "host": "--host",
@@ -346,26 +355,32 @@ _OPTIONS = {
     "max_model_len": "--max-model-len",
 }
 
-# What run-recipe.py of spark-vllm-docker takes out of a command for one machine: the option that joins machines, with
-# its value on the same line or on the next. Empty lines, or a backslash alone, would end a command that goes on.
+# run-recipe.py of spark-vllm-docker removes this from a command for one machine: the option that connects machines,
+# with its value on the same line or on the next. A remaining empty line or single backslash would end the command too
+# early.
 _JOINS_MACHINES = re.compile(
     rf"(?<![\w-]){BACKEND}(?:=|(?:[ \t]|\\?\n)+)"
     r"""(?:'[^'\n]*'|"[^"\n]*"|[^\s'"\\;&|()<>#-][^\s'"\\;&|()<>]*)"""
 )
 _EMPTY_LINE = re.compile(r"^[ \t\r]*+(?:\\[ \t\r]*+)?\n", re.MULTILINE)
 
-# Words before a command, and commands that change only the shell.
+# Words before a command, and commands that only change the shell.
 _GRAMMAR = frozenset(
     {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "(", "time", "exec", "fi", "done"}
 )
-_OF_THE_SHELL = frozenset({"export", "cd", "set", "unset", "umask", "ulimit", "shopt", ":", "true", "}", ")", "wait"})
+_OF_THE_SHELL = frozenset(
+    {"export", "cd", "set", "unset", "umask", "ulimit", "shopt", ":", "true", "}", ")", "wait", "esac"}
+)
+# A variable that is set, and the items of one that is a list; the head of a loop or a choice.
+_SETS = re.compile(r"[A-Za-z_]\w*\+?=")
+_HEADS = frozenset({"for", "case", "select"})
 
 
 @dataclass(frozen=True)
 class ServeCommand:
-    """A rendered serve command. ``argv`` starts the server; ``words`` are those of the command, before its shell
-    expands them. They contain ``port``, ``host``, the ``model`` that is loaded, and the names under which it is served.
-    The commands ``before`` run in the container before each start of it."""
+    """A rendered serve command. ``argv`` starts the server. ``words`` are the words of the command, before the shell
+    expands them: they contain ``port``, ``host``, the ``model`` to load, and its served names. The commands ``before``
+    run in the container before each start."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
@@ -385,18 +400,20 @@ def render_command(
     backend: Backend | None = None,
     place: Sequence[str] = (),
 ) -> ServeCommand:
-    """Renders the command with the recipe's defaults, the ``overrides`` by key in their place, and ``extra`` appended.
+    """Renders the command with the recipe's defaults, replaced by the ``overrides`` by key, and appends ``extra``.
 
-    Without a ``backend`` it is for one machine, and the model is not spread over GPUs unless ``overrides`` says so.
-    Otherwise it is for one of several machines; the arguments ``place``, which say which of them it is, come last.
+    Without a ``backend``, the command is for one machine, and for one GPU unless ``overrides`` sets a parallel size.
+    With a ``backend``, the command is for one of several machines; the arguments ``place`` identify the machine and
+    come last.
 
-    Raises FileProblemsError with the problems of the recipe and their locations, and for a host, port or model's name
-    that is none; UsageError for an override or an extra argument that the command has no place for.
+    Raises FileProblemsError with the problems of the recipe and their locations, also for an invalid host, port or
+    model name; UsageError if the command cannot accept an override or an extra argument.
     """
     parsed, given, appended, words = _completed(recipe, overrides, extra, backend, place)
     require_no_problems(name_problems(recipe, words))
     fixed, exports = _environment(recipe, backend)
-    argv = shell.script(parsed, given, appended) if parsed.needs_shell else words
+    is_script = parsed.needs_shell or shell.within_shell(parsed, given) is not None
+    argv = shell.script(parsed, given, appended) if parsed.needs_shell else (*shell.words(parsed, given), *appended)
     if exports and argv[:2] == ("bash", "-c"):
         argv = (*argv[:2], f"{exports}{argv[2]}", *argv[3:])
     elif exports:
@@ -406,7 +423,7 @@ def render_command(
     return ServeCommand(
         argv=argv,
         env=fixed,
-        is_script=parsed.needs_shell,
+        is_script=is_script,
         words=words,
         port=port(words),
         host=option(words, "--host"),
@@ -417,19 +434,19 @@ def render_command(
 
 
 def after_steps(before: Sequence[str], argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The argument vector that runs the commands ``before``, one after the other, and then ``argv``; nothing after one
-    that fails."""
+    """The argument vector that runs the commands ``before`` in order, and then ``argv``. It stops at the first
+    failure."""
     return ("bash", "-c", _AFTER_STEPS, "bash", str(len(before)), *before, *argv) if before else argv
 
 
 def command_problems(recipe: Recipe) -> tuple[Problem, ...]:
-    """The problems that keep the recipe's command from being rendered with its own defaults."""
+    """The problems that prevent rendering the recipe's command with its own defaults."""
     return tuple(sorted({*_parsed(recipe, {}, "mp" if recipe.cluster_only else None)[3]}))
 
 
 def beside_server(recipe: Recipe) -> tuple[str, ...]:
-    """The commands that run beside the server, as written: those before and after it, and those in its arguments. What
-    only prepares the shell itself is left out; so is everything where the text cannot be read."""
+    """The commands that run beside the server, as written: before it, after it, and in its arguments. Commands that
+    only prepare the shell are left out. Empty if the text cannot be parsed."""
     parsed, _, _, wrong = _parsed(recipe, {}, None)
     commands = [["".join(token.raw for token in word) for word in words] for words in parsed.commands]
     if wrong or not commands:
@@ -437,21 +454,28 @@ def beside_server(recipe: Recipe) -> tuple[str, ...]:
     server = next((each for each in commands if _is_server(each)), commands[0])
     inside = re.findall(r"\$\((?!\().*?\)|`[^`]+`", " ".join(server))
     own = (list(dropwhile(_GRAMMAR.__contains__, each)) for each in commands if each is not server)
-    return tuple(dict.fromkeys([" ".join(each) for each in own if each and each[0] not in _OF_THE_SHELL] + inside))
+    return tuple(dict.fromkeys([" ".join(each) for each in own if _runs_a_program(each)] + inside))
+
+
+def _runs_a_program(words: Sequence[str]) -> bool:
+    if not words or words[0] in _OF_THE_SHELL:
+        return False
+    only_prepares = words[0] in _HEADS or words[0].startswith("-") or all(map(_SETS.match, words))
+    return not only_prepares or bool(re.search(r"\$\(|`", " ".join(words)))
 
 
 def unchecked_words(recipe: Recipe) -> tuple[str, ...]:
-    """The words of the command with the recipe's own defaults, whatever names are in them. Raises FileProblemsError as
-    ``render_command`` does for what cannot be read."""
+    """The words of the command with the recipe's own defaults; names are not checked. Raises FileProblemsError like
+    `render_command` if the command cannot be parsed."""
     return _completed(recipe, {})[3]
 
 
 def server_arguments(
     recipe: Recipe, overrides: Mapping[str, str] | None = None, extra: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], bool]:
-    """The arguments of `vllm`, from ``serve`` on, with the recipe's own defaults; none if the command runs another
-    program or several servers. Words that only the shell knows are left out, with the options before them; the second
-    value is True if there are none. Raises as ``render_command`` does."""
+    """The arguments of `vllm` after the program, with the recipe's own defaults; empty if the command runs another
+    program or several servers. Words that only the shell knows are left out, with their options; the second value is
+    True if there are no such words. Raises the errors of `render_command`."""
     parsed, given, appended, _ = _completed(recipe, overrides or {}, extra)
     servers: list[tuple[list[str], bool]] = []
     for command in parsed.commands:
@@ -478,16 +502,22 @@ def _completed(
     backend: Backend | None = None,
     place: Sequence[str] = (),
 ) -> tuple[ParsedCommand, dict[str, str], tuple[str, ...], tuple[str, ...]]:
-    """The command as bash reads it, the values typed for its keys, the arguments to append, and all words together."""
+    """The parsed command, the typed values for its keys, the arguments to append, and all words together."""
     parsed, given, options, wrong = _parsed(recipe, overrides, backend)
     require_no_problems(wrong)
-    words = shell.words(parsed, given)
+    inner = shell.within_shell(parsed, given)
+    words = shell.words(shell.server_alone(inner or parsed), given)
     if recipe.revision is not None and model(words) == recipe.model and not option(words, "--revision"):
         options += ["--revision", recipe.revision]
     options += extra if backend == "ray" else without(extra, BACKEND)
     if backend == "ray" and _is_server((*words, *options)) and option((*words, *options), BACKEND) is None:
         options += [BACKEND, backend]
     options += place
+    if inner and options:
+        message = f"{recipe.file}: its command starts a shell, so builder cannot add further arguments"
+        raise UsageError(
+            message, hint="write the command without `bash -c`: builder starts a shell where one is needed"
+        )
     if bad := [text for text in options if "\0" in text]:
         raise UsageError(f"{bad[0]!r}: an argument cannot contain a NUL character")
     return parsed, given, tuple(options), (*words, *options)

@@ -46,15 +46,15 @@ class BenchProfile:
     minutes: int = 30
 
     def within(self, context: int) -> BenchProfile:
-        """The profile without the depths for which a context of so many tokens has no room."""
-        # The chat template and the adjustment of the prompt's length take some tokens more.
+        """The profile without the depths that do not fit into a context of this many tokens."""
+        # The chat template and the adjusted prompt length need some more tokens.
         longest = max(self.pp) + max(self.tg) + 64
         return replace(self, depth=tuple(depth for depth in self.depth if depth + longest <= context))
 
 
 BUILT_IN = (
     BenchProfile("quick", minutes=10),
-    # The community's table. Its depths are those of https://github.com/eugr/llama-benchy; spark-arena-v1 of
+    # The community's table. Its depths are from https://github.com/eugr/llama-benchy; spark-arena-v1 of
     # https://github.com/spark-arena/recipe-registry has its prompt, answer and concurrency, and goes on to depth 100000
     # and concurrency 10, with prefix caching.
     BenchProfile("community", depth=(0, 4096, 8192, 16384, 32768), concurrency=(1, 2, 5), exact=False, minutes=240),
@@ -63,7 +63,7 @@ BUILT_IN = (
 
 
 def _profiles(data: Mapping[str, Any]) -> tuple[BenchProfile, ...]:
-    """The profiles built in and those in ``bench:`` of builder.yaml, which may replace them."""
+    """The built-in profiles, and the profiles in ``bench:`` of builder.yaml, which may replace them."""
     profiles = {profile.name: profile for profile in BUILT_IN}
     for name, settings in data.items():
         lists = {key: settings[key] for key in ("pp", "tg", "depth", "concurrency") if key in settings}
@@ -74,7 +74,7 @@ def _profiles(data: Mapping[str, Any]) -> tuple[BenchProfile, ...]:
 
 @dataclass(frozen=True)
 class RequestedOptions:
-    """The options as they are written: ``SRC:DST[:ro]``, ``NAME=VALUE`` or ``NAME`` for the environment's own value,
+    """The options as written: ``SRC:DST[:ro]``, ``NAME=VALUE`` or ``NAME`` for the value in the environment,
     ``PORT:INSIDE``, and a size such as ``100g``."""
 
     volumes: tuple[str, ...] = ()
@@ -87,11 +87,11 @@ class RequestedOptions:
 NOTHING_REQUESTED = RequestedOptions()
 
 
-# The evidence that a pairing requires before an image serves it: ``requires:`` of a recipe or of builder.yaml, such as
+# The evidence that a model requires before an image serves it: ``requires:`` in a recipe or in builder.yaml, such as
 # ``{prove: pass, probe: [tools-long], bench: {tg at 32768: ">= 95 % of current"}, same: "within 0.5 %"}``.
 
 KEYS = ("prove", "probe", "bench", "same")
-# The figures of a bench run; probes may print others.
+# The figures of a benchmark; probes may print other figures.
 FIGURES = ("tg", "pp", "ttfr", "acceptance", "memory_floor", "kv_tokens", "startup")
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,6})?"
 _WITHIN = re.compile(rf"within\s+({_NUMBER})\s*%")
@@ -101,8 +101,8 @@ _CONDITION = re.compile(rf"(>=|<=)\s*({_NUMBER})\s*(%\s*of\s+current)?")
 
 @dataclass(frozen=True)
 class RequiredFigure:
-    """A bound for the mean of one figure of a bench run: at least (else at most) ``limit``, or that percentage of what
-    the current image reaches."""
+    """A bound for the mean of one figure of a benchmark: at least or at most ``limit``, or this percentage of the
+    current image's figure."""
 
     name: str
     depth: int | None
@@ -113,13 +113,13 @@ class RequiredFigure:
 
     @property
     def figure(self) -> str:
-        """The figure as it is written: ``tg at 32768``."""
+        """The figure as written: ``tg at 32768``."""
         depth = "" if self.depth is None else f" at {self.depth}"
         return f"{self.name}{depth}" + (f", concurrency {self.concurrency}" if self.concurrency else "")
 
     @property
     def condition(self) -> str:
-        """The bound as it is written: ``>= 95 % of current``."""
+        """The bound as written: ``>= 95 % of current``."""
         limit = f"{self.limit:.6f}".rstrip("0").rstrip(".")
         return f"{'>=' if self.at_least else '<='} {limit}{' % of current' if self.of_current else ''}"
 
@@ -129,9 +129,8 @@ class RequiredFigure:
 
 @dataclass(frozen=True)
 class RequiredEvidence:
-    """The evidence that an image needs before it serves a model: its proof and these probes passed, these figures
-    within their bounds, and the perplexity of forced texts no further from the current image's than the share
-    ``same``."""
+    """The evidence that an image requires before it serves a model: passed proof and probes, figures within their
+    bounds, and a perplexity of forced texts that differs from the current image by at most the share ``same``."""
 
     prove: bool = False
     probes: tuple[str, ...] = ()
@@ -142,7 +141,7 @@ class RequiredEvidence:
         return self != NOTHING_REQUIRED
 
     def joined(self, other: RequiredEvidence) -> RequiredEvidence:
-        """All that either of the two requires."""
+        """The requirements of both."""
         return RequiredEvidence(
             self.prove or other.prove,
             tuple(dict.fromkeys((*self.probes, *other.probes))),
@@ -155,7 +154,7 @@ NOTHING_REQUIRED = RequiredEvidence()
 
 
 def parsed(data: dict[str, Any] | None) -> RequiredEvidence:
-    """Reads a mapping that has no `problems`."""
+    """Reads a mapping without `problems`."""
     data = data or {}
     figures = (_figure(figure, condition) for figure, condition in (data.get("bench") or {}).items())
     return RequiredEvidence(
@@ -167,8 +166,8 @@ def parsed(data: dict[str, Any] | None) -> RequiredEvidence:
 
 
 def problems(data: object, path: yaml_file.YamlPath, text: str, file: str) -> Iterator[Problem]:
-    """The problems that the schema does not find, in the mapping at ``path`` of ``file``: figures that no run has, and
-    conditions of no known form."""
+    """The problems in the mapping at ``path`` of ``file`` that the schema does not find: unknown figures, and invalid
+    conditions."""
     required = data if isinstance(data, dict) else {}
     same, bench = required.get("same"), required.get("bench")
     if isinstance(same, str) and not _WITHIN.fullmatch(same):
@@ -194,7 +193,7 @@ def _figure(figure: str, condition: str) -> RequiredFigure | str:
     return RequiredFigure(name[1], depth, concurrency, bound[1] == ">=", float(bound[2]), bound[3] is not None)
 
 
-# ``builder.yaml``: a project's registry, its nodes, and the buildx instance that builds its images; optional.
+# The optional ``builder.yaml``: a project's registry, its nodes, and the buildx instance that builds its images.
 
 FILE = "builder.yaml"
 
@@ -202,10 +201,10 @@ FILE = "builder.yaml"
 @dataclass(frozen=True)
 class Node:
     """A machine that receives images. ``engine`` is an address (ssh://, tcp://, unix://) or the name of a docker
-    context; ``models`` is the folder of its Hugging Face cache and ``address`` where other nodes reach it, if given.
+    context. ``models`` is the folder of its Hugging Face cache; ``address`` is its address for other nodes, if given.
 
-    ``interface`` is the Ethernet name of the link to other nodes, ``rdma`` the RoCE devices on it: None where nothing
-    is configured, empty if there are none. ``env`` is for containers that serve together with other nodes."""
+    ``interface`` is the Ethernet interface of the link to other nodes. ``rdma`` are the RoCE devices on it: None if not
+    configured, empty if there are none. ``env`` is for containers that serve together with other nodes."""
 
     name: str
     engine: str
@@ -218,13 +217,13 @@ class Node:
 
 @dataclass(frozen=True)
 class Configuration:
-    """The settings in builder.yaml. ``registry`` is HOST[:PORT][/PATH]; with ``cache`` it keeps the build cache;
-    ``builder`` names a buildx instance. ``container`` are the options of every container that serves; ``reserve`` the
-    bytes of memory that servers leave to their machine; ``node_timeout`` the seconds in which a node has to answer;
-    ``release_age`` the days that a release must be out. ``commit_wheels`` is the index of one commit's wheels of vLLM,
-    with ``COMMIT`` in its place. ``mirror`` is the folder for copies of images of others. ``requires`` is the evidence
-    by model, an empty name standing for all of them. ``silenced`` are the notes with which the user silenced
-    advisories, by their ids."""
+    """The settings in builder.yaml. ``registry`` is HOST[:PORT][/PATH]; with ``cache`` it stores the build cache.
+    ``builder`` names a buildx instance. ``container`` are the options of every serving container. ``reserve`` is the
+    memory in bytes that servers leave free. ``node_timeout`` is the time in seconds for a node's answer.
+    ``release_age`` is the minimum age of a release in days. ``commit_wheels`` is the index of vLLM's wheels for one
+    commit, with the placeholder ``COMMIT``. ``mirror`` is the folder for copies of other people's images. ``requires``
+    maps models to their evidence; the empty name means all models. ``silenced`` maps advisories to the user's
+    reasons."""
 
     registry: str | None = None
     builder: str | None = None
@@ -250,7 +249,7 @@ class Configuration:
         return profiles[name]
 
     def required_of(self, model: str | None) -> RequiredEvidence:
-        """The evidence that a model requires of an image, with what all of them do."""
+        """The evidence that a model requires, including the requirements for all models."""
         of_all = self.requires.get("", NOTHING_REQUIRED)
         return of_all.joined(self.requires.get(model, NOTHING_REQUIRED)) if model else of_all
 
@@ -270,7 +269,7 @@ class Configuration:
 
 
 def load_configuration(project: Project) -> Configuration:
-    """The project's configuration, empty where it has no builder.yaml. Raises FileProblemsError for a bad one."""
+    """The project's configuration, empty without a builder.yaml. Raises FileProblemsError if it is invalid."""
     path = project.root / FILE
     if not path.exists():
         return Configuration()
@@ -301,7 +300,7 @@ def load_configuration(project: Project) -> Configuration:
 
 
 def document(text: str) -> dict[str, Any]:
-    """The keys of builder.yaml with this text; none where it has nothing but comments. Raises FileProblemsError."""
+    """The keys of builder.yaml with this text; empty if it has only comments. Raises FileProblemsError."""
     from urllib.parse import urlsplit
 
     is_bare = all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines())
@@ -310,7 +309,7 @@ def document(text: str) -> dict[str, Any]:
     for name, settings in data.get("nodes", {}).items():
         engine = settings if isinstance(settings, str) else settings["engine"]
         try:
-            _ = urlsplit(engine).port  # ports and IPv6 addresses that a pattern cannot check
+            _ = urlsplit(engine).port  # ports and IPv6 addresses, which a pattern cannot check
         except ValueError as error:
             location = yaml_file.location_of(("nodes", name), text, FILE)
             wrong.append(Problem(location, f"`{engine}` is not an address: {error}"))
@@ -319,7 +318,7 @@ def document(text: str) -> dict[str, Any]:
 
 
 def _requires(data: dict[str, Any], text: str) -> dict[str, RequiredEvidence]:
-    """The requirements of each model; the ones beside the models apply to all. Raises FileProblemsError."""
+    """The requirements of each model; requirements without a model apply to all. Raises FileProblemsError."""
     required = {"": {key: value for key, value in data.items() if key in KEYS}}
     required |= {key: value or {} for key, value in data.items() if key not in KEYS}
     wrong: list[Problem] = []
@@ -337,7 +336,7 @@ def _node(name: str, settings: str | dict[str, Any]) -> Node:
 
 
 def address_of(node: Node) -> str:
-    """The address at which the other nodes reach this one. Raises UsageError if it is not known."""
+    """The address of this node for other nodes. Raises UsageError if it is unknown."""
     from urllib.parse import urlsplit
 
     address = node.address or (urlsplit(node.engine).hostname if "://" in node.engine else None)
@@ -347,19 +346,19 @@ def address_of(node: Node) -> str:
     return address
 
 
-# The text of ``builder.yaml`` with other settings in it: whatever else is there stays as it was written.
+# Edits the text of ``builder.yaml``: other parts of the text stay unchanged.
 
 
 @dataclass(frozen=True)
 class ConfigurationChange:
-    """The text of builder.yaml before and after an edit; empty where there is no file."""
+    """The text of builder.yaml before and after an edit; empty if the file does not exist."""
 
     before: str
     after: str
 
     @property
     def changed(self) -> bool:
-        """True if builder.yaml would be another one."""
+        """True if the edit changes builder.yaml."""
         return self.before != self.after
 
     def difference(self) -> tuple[str, ...]:
@@ -370,13 +369,13 @@ class ConfigurationChange:
 
 
 def present_text(project: Project) -> str:
-    """The text of builder.yaml, empty if there is none. Raises FileProblemsError where it is not text."""
+    """The text of builder.yaml, empty if there is none. Raises FileProblemsError if it is not text."""
     path = project.root / FILE
     return read_text(path, FILE) if path.exists() else ""
 
 
 def write_change(project: Project, change: ConfigurationChange) -> None:
-    """Writes builder.yaml as it was shown. Raises UsageError where it was changed since, or cannot be written."""
+    """Writes the edited builder.yaml. Raises UsageError if the file has changed since, or cannot be written."""
     if present_text(project) != change.before:
         raise UsageError(f"{FILE} changed in the meantime, so it was not written", hint="run the command again")
     try:
@@ -386,8 +385,8 @@ def write_change(project: Project, change: ConfigurationChange) -> None:
 
 
 def with_node_settings(text: str, settings: Mapping[str, Mapping[str, Any]]) -> str:
-    """Returns ``text`` with these settings of these nodes set or added. Comments stay, but in a file that is laid out
-    so unusually that it has to be written anew."""
+    """Returns ``text`` with these settings of nodes set or added. Comments are kept, unless the layout is so unusual
+    that the file must be rewritten."""
     data = yaml_file.load(text, FILE) or {}
     nodes = dict(data.get("nodes") or {})
     changes: dict[yaml_file.YamlPath, Any] = {}
@@ -403,7 +402,7 @@ def with_node_settings(text: str, settings: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def with_environment(text: str, variables: Mapping[str, str | None]) -> str:
-    """Returns ``text`` with these variables set or added under ``env``, where comments stay as well."""
+    """Returns ``text`` with these variables set or added under ``env``. Comments are kept."""
     data = yaml_file.load(text, FILE) or {}
     expected = {**data, "env": {**(data.get("env") or {}), **variables}}
     changes: dict[yaml_file.YamlPath, Any] = {("env", name): value for name, value in variables.items()}
@@ -426,8 +425,8 @@ class ProbedFigure(NamedTuple):
 
 @dataclass(frozen=True)
 class OwnProbe:
-    """A probe as read. ``folder`` is where its command runs, for so many ``seconds`` at most; ``digest`` is that of all
-    files in it."""
+    """A parsed probe. Its command runs in ``folder`` for at most ``seconds``; ``digest`` covers all files in the
+    folder."""
 
     name: str
     folder: Path
@@ -443,7 +442,7 @@ def probe_names(project: Project) -> tuple[str, ...]:
 
 
 def load_probe(project: Project, name: str) -> OwnProbe:
-    """Reads the probe called ``name``. Raises UsageError if there is none, FileProblemsError for a bad one."""
+    """Reads the probe called ``name``. Raises UsageError if it does not exist, FileProblemsError if it is invalid."""
     if name not in probe_names(project):
         suggestion = did_you_mean(name, probe_names(project), code=True)
         hint = f"`{FOLDER}/{name}/{PROBE_FILE}` defines a probe; `builder schema probe` lists its keys"
@@ -466,7 +465,7 @@ def load_probe(project: Project, name: str) -> OwnProbe:
 
 
 def _digest(folder: Path, file: str) -> str:
-    """The digest over the names and contents of the files in a probe's folder. What Python caches there is left out."""
+    """The digest over the names and contents of the files in a probe's folder. Python's caches are left out."""
     import hashlib
 
     whole = hashlib.sha256()

@@ -1,9 +1,8 @@
-"""The container that serves a recipe, as data only.
+"""The container that serves a recipe, as data only: ports, volumes, settings, GPU memory, and earlyoom.
 
-Ports, volumes and the settings of the user come first, then GPU memory, the container itself, and earlyoom.
-The command line overrides the recipe, the recipe overrides builder.yaml, and that overrides the defaults.
-The value of a secret is never written down. Labels, files and errors contain only its name, and whoever starts the
-container has the value in the environment.
+The command line overrides the recipe, the recipe overrides builder.yaml, and builder.yaml overrides the defaults. The
+value of a secret is never stored: labels, files and errors contain only its name, and the value comes from the
+environment of the user who starts the container.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
 
 
-# Published ports: a port of the machine that leads to one of a container with a network of its own.
+# Published ports: a port of the machine leads to a port of a container with its own network.
 
 _FORM = re.compile(r"(?:(?:(\[[0-9A-Fa-f:]+\]|[0-9.]+):)?([0-9]{1,5}):)?([0-9]{1,5})(?:/(tcp|udp))?")
 
 
 @dataclass(frozen=True)
 class PublishedPort:
-    """A port of the machine, on all its addresses unless one is given, and the one ``inside`` the container."""
+    """A port of the machine, on all addresses unless one is given, and the port ``inside`` the container."""
 
     port: int
     inside: int
@@ -45,7 +44,7 @@ class PublishedPort:
     protocol: str = "tcp"
 
     def __str__(self) -> str:
-        """As Docker writes it: ``[ADDRESS:]PORT:INSIDE[/udp]``."""
+        """Docker's notation: ``[ADDRESS:]PORT:INSIDE[/udp]``."""
         host = f"[{self.address}]" if ":" in self.address else self.address
         protocol = "" if self.protocol == "tcp" else f"/{self.protocol}"
         return f"{f'{host}:' if host else ''}{self.port}:{self.inside}{protocol}"
@@ -64,7 +63,7 @@ def parse_port(text: str) -> PublishedPort:
 
 
 def with_server(ports: Sequence[PublishedPort], port: int | None) -> tuple[PublishedPort, ...]:
-    """``ports``, and the server's own where none of them leads to it."""
+    """``ports``, plus the server's own port if no port leads to it."""
     return tuple(ports) if port is None or of_server(ports, port) else (*ports, PublishedPort(port, port))
 
 
@@ -80,8 +79,8 @@ _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
 
 @dataclass(frozen=True)
 class Mount:
-    """A bind mount: a folder or file of the host, as an absolute path, and its path in the container. The folder is
-    made where it is missing only if it is ``ours``: a missing volume is a mistake."""
+    """A bind mount: a folder or file of the host, as an absolute path, and its path in the container. A missing
+    folder is created only if it is ``ours``: a missing volume is a mistake."""
 
     source: str
     target: str
@@ -93,8 +92,9 @@ class Mount:
 
 
 def parse_volume(text: str, environ: Mapping[str, str], folder: Path) -> Mount:
-    """Parses ``SRC:DST``, ``SRC:DST:ro`` or ``SRC:DST:rw``. SRC may begin with ``~``, hold variables of ``environ``,
-    and is relative to ``folder`` where it begins with a dot. Raises ValueError with the reason for anything else."""
+    """Parses ``SRC:DST``, ``SRC:DST:ro`` or ``SRC:DST:rw``. SRC may begin with ``~`` and contain variables of
+    ``environ``. It is relative to ``folder`` if it begins with a dot. Raises ValueError with the reason for anything
+    else."""
     source, *rest = text.split(":")
     target, mode = (*rest, "", "")[:2]
     if len(rest) not in {1, 2} or not source or not target:
@@ -129,7 +129,7 @@ def _source(text: str, environ: Mapping[str, str], folder: Path) -> str:
 
 
 def fault(text: str) -> str:
-    """The reason why ``text`` is no volume for anybody, whatever the environment has; empty for one that may be."""
+    """The reason why ``text`` is an invalid volume in every environment; empty if it may be valid."""
     everything = {match[1] or match[2]: "/value" for match in _VARIABLE.finditer(text)}
     try:
         parse_volume(text, {"HOME": "/home", **everything}, Path("/"))
@@ -139,14 +139,14 @@ def fault(text: str) -> str:
 
 
 def merged(ours: Sequence[Mount], volumes: Sequence[Mount]) -> tuple[Mount, ...]:
-    """``ours`` and then ``volumes``. A volume takes the place of what is mounted at its path before it, and of our own
-    mounts below such a one: the folder of the models holds the hub's."""
+    """``ours`` and then ``volumes``. A volume replaces an earlier mount at the same path, and our own mounts below it:
+    the models folder contains the hub's folder."""
     replaced = {mount.target for mount in ours} & {volume.target for volume in volumes}
     kept = [mount for mount in ours if not any(f"{mount.target}/".startswith(f"{target}/") for target in replaced)]
     return (*kept, *{volume.target: volume for volume in volumes}.values())
 
 
-# The container settings that a user adds, on the command line, in a recipe (``volumes``, ``env``) and in builder.yaml.
+# The user's container settings: on the command line, in a recipe (``volumes``, ``env``) and in builder.yaml.
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SIZE = re.compile(r"[1-9][0-9]*[kmg]", re.ASCII)
@@ -155,8 +155,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ContainerOptions:
-    """The options as read. A variable whose value is None is taken from the environment of whoever starts the
-    container, or from ``secrets``, which are never written down."""
+    """The parsed options. The value of a variable with None comes from the environment of the user who starts the
+    container, or from ``secrets``, which are never stored."""
 
     volumes: tuple[Mount, ...] = ()
     env: Mapping[str, str | None] = field(default_factory=dict)
@@ -176,10 +176,10 @@ def settle_container_options(
     environ: Mapping[str, str],
     folders: tuple[Path, Path],
 ) -> tuple[ContainerOptions, Recipe]:
-    """The options for a container of ``recipe``, those that are ``typed`` before those of builder.yaml
-    (``configured``), and the recipe without the variables that are typed. Relative paths are in one of the ``folders``:
-    the project's for what files say, the current one for what is typed. Raises UsageError for an option that is wrong,
-    FileProblemsError for a volume of the recipe that is."""
+    """The options for a container of ``recipe``, and the recipe without the typed variables. ``typed`` options override
+    ``configured`` options of builder.yaml. Relative paths are in one of the ``folders``: the project for files, and the
+    current folder for typed options. Raises UsageError for an invalid option, FileProblemsError for an invalid volume
+    of the recipe."""
     project, current = folders
     env_of_file, secrets_of_file = _environment(configured.env, "env", " in builder.yaml")
     env_typed, secrets_typed = _environment(typed.env, "--env", "")
@@ -225,7 +225,7 @@ def _each(texts: Sequence[str], parse: Callable[[str], T], where: str) -> tuple[
 
 
 def _environment(texts: Sequence[str], option: str, where: str) -> tuple[dict[str, str | None], dict[str, str]]:
-    """The variables, None for a secret's value, and the secrets. No message contains what follows the `=`."""
+    """The variables, with None for the value of a secret, and the secrets. No message contains a value."""
     env: dict[str, str | None] = {}
     values: dict[str, str] = {}
     for text in texts:
@@ -241,7 +241,7 @@ def _environment(texts: Sequence[str], option: str, where: str) -> tuple[dict[st
 
 
 def kept(typed: RequestedOptions, environ: Mapping[str, str], folder: Path) -> RequestedOptions:
-    """``typed`` for a label, for when the server is started again from any folder: without the values of secrets."""
+    """``typed`` for a label, without the values of secrets, so that the server can be started again from any folder."""
     env, _ = _environment(typed.env, "--env", "")
     return replace(
         typed,
@@ -251,7 +251,7 @@ def kept(typed: RequestedOptions, environ: Mapping[str, str], folder: Path) -> R
 
 
 def again(before: RequestedOptions, typed: RequestedOptions) -> RequestedOptions:
-    """An earlier request as it was ``kept``; what is ``typed`` now replaces its parts or is added."""
+    """The ``kept`` options of an earlier request, with the parts that ``typed`` replaces or adds."""
     return RequestedOptions(
         volumes=(*before.volumes, *typed.volumes),
         env=(*before.env, *typed.env),
@@ -262,30 +262,30 @@ def again(before: RequestedOptions, typed: RequestedOptions) -> RequestedOptions
 
 
 def typed_variables(typed: RequestedOptions) -> ContainerOptions:
-    """The variables of the command line alone."""
+    """Only the variables of the command line."""
     return ContainerOptions(env=_environment(typed.env, "--env", "")[0])
 
 
 def with_variables(env: Mapping[str, str], options: ContainerOptions) -> dict[str, str]:
-    """``env`` with the variables of ``options`` in it, but without those whose value comes from the environment."""
+    """``env`` with the variables of ``options``, except variables whose value comes from the environment."""
     return {name: value for name, value in {**env, **options.env}.items() if value is not None}
 
 
 def require_values(options: ContainerOptions, environ: Mapping[str, str]) -> None:
-    """Raises UsageError where a variable should come from ``environ`` and is not there."""
+    """Raises UsageError if a variable must come from ``environ``, and is not set there."""
     taken = [name for name, value in options.env.items() if value is None and name not in options.secrets]
     if missing := [name for name in taken if name not in environ]:
         hint = f"set each variable, or pass `--env {missing[0]}=…`; a value that looks like a secret is not stored"
         raise UsageError(f"{', '.join(missing)}: not set in your environment", hint=hint)
 
 
-# The GPU memory that a serve command asks for, as far as its words say.
+# The GPU memory that a serve command requests in its words.
 
 GIB = 1 << 30
-# vLLM's own (vllm/config/cache.py); 0.9 in older releases.
+# vLLM's default (vllm/config/cache.py); 0.9 in older releases.
 DEFAULT_SHARE = 0.92
 _SHARE = ("--gpu-memory-utilization", "--gpu_memory_utilization")
-# Of the community's mod gpu-mem-util-gb.
+# The option of the community's mod gpu-mem-util-gb.
 _GIBIBYTES = ("--gpu-memory-utilization-gb", "--gpu_memory_utilization_gb")
 
 
@@ -300,12 +300,12 @@ class GpuMemory:
         return int(self.gibibytes * GIB) if self.gibibytes else int(self.share * total)
 
     def __str__(self) -> str:
-        """As labels have it: ``0.9``, or ``96g``."""
+        """The form in labels: ``0.9``, or ``96g``."""
         return f"{self.gibibytes:g}g" if self.gibibytes else f"{self.share:g}"
 
 
 def read_gpu_memory(words: Sequence[str]) -> GpuMemory | None:
-    """The memory that a command asks for; None if only the shell knows it, or no model is served."""
+    """The memory that a command requests; None if only the shell knows it, or if no model is served."""
     if (amount := command.option(words, *_GIBIBYTES)) is not None:
         return GpuMemory(gibibytes=_number(amount)) if _number(amount) else None
     if (share := command.option(words, *_SHARE)) is not None:
@@ -320,48 +320,49 @@ def of_label(text: str) -> GpuMemory:
 
 
 def _number(text: str) -> float:
-    """The positive number that the text is, or 0."""
+    """The positive number in the text, or 0."""
     with suppress(ValueError):
         return number if 0 < (number := float(text)) < float("inf") else 0.0
     return 0.0
 
 
-# The container: everything needed to start it, or to describe it to another tool, the same for both.
+# The container: everything that is needed to start it, or to export it to another tool.
 
 LABEL = words.SERVER_LABEL
-# Owners stop and watch their servers by it: `docker ps --filter name=vllm`.
+# Users find their servers by this prefix: `docker ps --filter name=vllm`.
 _NAME_PREFIX = "vllm-"
-# The GPU memory that the server asks for, as `gpu_memory` writes it; and where its port is another one inside, or the
-# machine's is published on one address only.
+# The GPU memory that the server requests, as in `gpu_memory`; and its port inside or its address, if they differ from
+# the published port.
 GPU_MEMORY = f"{LABEL}.gpu_memory"
 PORT_INSIDE = f"{LABEL}.inside"
 ADDRESS = f"{LABEL}.address"
-# The folder on the host with the compile caches that it uses.
+# The folder on the host with the compile caches of the container.
 COMPILED = f"{LABEL}.compiled"
 
-# Taken from the environment of whoever starts the container. Their values are never written down.
+# Their values come from the environment of the user who starts the container, and are never stored.
 SECRETS = ("HF_TOKEN",)
 
 HOME = "/root"
-# Caches of what vLLM and its kernel libraries compile. They belong to one build: another may read them and break.
+# Caches of the code that vLLM and its kernel libraries compile. They belong to one build: another build may fail with
+# them.
 COMPILE_CACHES = {
     "vllm": ".cache/vllm",
     "flashinfer": ".cache/flashinfer",
     "triton": ".triton",
     "tilelang": ".tilelang",
 }
-# As the community's launcher sets them on a DGX Spark: NCCL uses all cores, whatever its process was bound to, and
-# PyTorch's allocator returns memory that the CPU shares with the GPU.
+# The settings of the community's launcher for a DGX Spark: NCCL uses all cores, regardless of the CPU affinity, and
+# PyTorch's allocator returns memory, which the CPU shares with the GPU.
 GPU_ENVIRONMENT = {"NCCL_IGNORE_CPU_AFFINITY": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-# For C++ kernels, Inductor otherwise precompiles a header below /tmp at each start, also where every kernel is cached
+# Otherwise, Inductor precompiles a C++ header below /tmp at each start, even if every kernel is cached
 # (torch 2.13, _inductor/codecache.py: _precompile_header).
 CPU_ENVIRONMENT = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 OPEN_FILES = 1_048_576
-# A large model takes ten minutes to load, and longer where its kernels are compiled for the first time.
+# A large model takes ten minutes to load, and longer if its kernels are compiled for the first time.
 STARTING_SECONDS = 3600
 STOPPING_SECONDS = 60
 
-# With http.client, which ignores proxies, and without site-packages, whose import takes seconds in a vLLM image.
+# http.client ignores proxies. In a vLLM image, importing site-packages would take seconds.
 _PROBE = (
     "import http.client as c, sys; h = c.HTTPConnection({host!r}, {port}, timeout=8); "
     "h.request('GET', '/health'); sys.exit(h.getresponse().status != 200)"
@@ -370,8 +371,8 @@ _PROBE = (
 
 @dataclass(frozen=True)
 class HealthCheck:
-    """The health check that runs in the container, with times in seconds. Failures count only after ``start_period``.
-    `run` checks less often once the server has answered."""
+    """The health check in the container, with times in seconds. Failures count only after ``start_period``. After the
+    server has answered, `run` checks less often."""
 
     argv: tuple[str, ...]
     interval: int = 15
@@ -383,9 +384,9 @@ class HealthCheck:
 @dataclass(frozen=True)
 class ContainerSettings:
     """The settings of a container. ``argv`` replaces the image's command, and unless ``keep_entrypoint`` its
-    entrypoint. ``secrets`` are the names of variables to pass on from the environment if they are set. Sizes are in
-    Docker's notation (``16g``): ``shm_size`` is empty where ``ipc`` is the host's, ``memory_swap`` is memory and swap
-    together. An empty limit, or 0 ``pids``, means no limit; a ulimit of -1 is unlimited."""
+    entrypoint. ``secrets`` are the names of variables that are passed from the environment if they are set. Sizes are
+    in Docker's notation (``16g``). ``shm_size`` is empty if ``ipc`` is the host's; ``memory_swap`` is the sum of memory
+    and swap. An empty limit, or 0 ``pids``, means no limit; a ulimit of -1 is unlimited."""
 
     name: str
     image: str
@@ -422,12 +423,12 @@ def settings(
     options: ContainerOptions = NONE,
     compiled: tuple[str, int] | None = None,
 ) -> ContainerSettings:
-    """The container that serves ``recipe`` with ``command`` from ``image``: its repository and number, or a name that
-    has none. What such an image compiles is not kept, since another may have its name next time. ``compiled`` is the
-    number whose compile caches it uses instead of its own.
+    """The container that serves ``recipe`` with ``command`` from ``image``: a repository and a number, or a name
+    without a number. For a name without a number, compile caches are not kept, because the name may mean another image
+    later. ``compiled`` is the number whose compile caches the container uses instead of its own.
 
-    ``environ`` is the user's: HOME, XDG_CACHE_HOME, HF_HOME and HF_HUB_CACHE locate their caches. Raises UsageError
-    where ``options`` publish ports of a server that only its own container reaches.
+    ``environ`` is the user's environment: HOME, XDG_CACHE_HOME, HF_HOME and HF_HUB_CACHE locate the caches. Raises
+    UsageError if ``options`` publish ports of a server that only its own container can reach.
     """
     image_name = image if isinstance(image, str) else f"{image[0]}:{image[1]}"
     folder = "" if isinstance(image, str) else compile_cache(environ, *(compiled or image))
@@ -478,7 +479,7 @@ def settings(
 
 
 def _own_mounts(environ: Mapping[str, str], compiled: str) -> list[Mount]:
-    """The caches of Hugging Face, and those in the folder ``compiled`` if there is one."""
+    """The caches of Hugging Face, and the compile caches in the folder ``compiled``, if given."""
     home, hub = hub_cache.home(environ), hub_cache.hub(environ)
     inside = f"{HOME}/.cache/huggingface"
     mounts = [Mount(str(home), inside), *([Mount(str(hub), f"{inside}/hub")] if hub != home / "hub" else [])]
@@ -488,12 +489,12 @@ def _own_mounts(environ: Mapping[str, str], compiled: str) -> list[Mount]:
 
 
 def environment(command: ServeCommand, serving: ServeSettings) -> dict[str, str]:
-    """The variables of the container that serves with ``command``; variables of the recipe count."""
+    """The variables of the container that serves with ``command``. The recipe's variables have priority."""
     return {**(GPU_ENVIRONMENT if serving.gpus == "all" else CPU_ENVIRONMENT), **command.env}
 
 
 def service_name(text: str) -> str:
-    """The server's name, by which commands find it: ``Qwen3.5-122B (fast)`` gives ``qwen3-5-122b-fast``."""
+    """The server's name in commands: ``Qwen3.5-122B (fast)`` becomes ``qwen3-5-122b-fast``."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "model"
 
 
@@ -503,23 +504,23 @@ def container_name(server: str) -> str:
 
 
 def compile_cache(environ: Mapping[str, str], repository: str, number: int) -> str:
-    """The folder on the host with everything that a numbered image has compiled."""
+    """The folder on the host with the compile caches of a numbered image."""
     home = environ.get("XDG_CACHE_HOME") or str(PurePosixPath(environ.get("HOME") or HOME, ".cache"))
     return str(PurePosixPath(home, "builder", "compile", repository, str(number)))
 
 
 def probe(host: str, port: int) -> tuple[str, ...]:
-    """The command that exits with 0 in the container if the server answers."""
+    """The command that ends with 0 in the container if the server answers."""
     return ("python3", "-ISc", _PROBE.format(host=host, port=port))
 
 
-# earlyoom beside a server, with the figures of the community's launcher: a Spark whose memory is all in use freezes.
-# It ends processes of its own container below 512 MiB of available memory, however much swap is free, kills them below
-# 100 MiB, and writes a line every minute: https://github.com/rfjakob/earlyoom. The server stays the main process: it
-# gets the stop signal, and the container ends with it, so that the engine starts it again and `run` knows of a crash.
+# earlyoom beside a server, with the figures of the community's launcher: a Spark without free memory freezes. Below 512
+# MiB of available memory, earlyoom ends processes of its container, regardless of free swap; below 100 MiB, it kills
+# them. It writes a line every minute: https://github.com/rfjakob/earlyoom. The server stays the main process: it gets
+# the stop signal, and the container ends with it, so the engine starts it again and `run` notices a crash.
 
 PROGRAM = "earlyoom"
-# In the background twice, so that the container's init is its parent, and not the server.
+# In the background twice, so that its parent is the container's init, not the server.
 _EARLYOOM_SCRIPT = """\
 command -v earlyoom >/dev/null || { echo 'earlyoom is not in this image' >&2; exit 127; }
 ( earlyoom -M 524288,102400 -s 100 -r 60 & )

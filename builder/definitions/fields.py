@@ -1,4 +1,4 @@
-"""Reading of the files that a user writes: text, schema, conflict marks, names of packages."""
+"""Reads the files that a user writes: text, schema, conflict marks, names of packages."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from builder.base import files, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 
 SCHEMAS = Path(__file__).parent / "schemas"
-LARGEST_TEXT = 16 << 20  # bytes; a link to a device has no end
+LARGEST_TEXT = 16 << 20  # bytes; a link may lead to an endless device
 
 
 def read_text(path: Path, file: str, root: Path | None = None) -> str:
-    """Reads the text of ``path``, which errors call ``file``. With ``root``, a file of a project that may have come
-    with links: they are followed below that folder alone.
+    """Reads the text of ``path``, which is called ``file`` in errors. With ``root``, links are followed only below that
+    folder: the files of a project may be untrusted.
 
-    Raises UsageError where it cannot be read, FileProblemsError where it is not UTF-8, lies elsewhere, or has conflict
-    marks of git in it.
+    Raises UsageError if the file cannot be read; FileProblemsError if it is not UTF-8, is outside ``root``, or contains
+    git's conflict marks.
     """
     real = Path(os.path.realpath(path))
     if root and not real.is_relative_to(os.path.realpath(root)):
@@ -33,20 +33,20 @@ def read_text(path: Path, file: str, root: Path | None = None) -> str:
 
 
 def decoded(content: bytes, file: str) -> str:
-    """The text in ``content``. Raises FileProblemsError where it is not UTF-8, or has conflict marks of git in it."""
+    """The text in ``content``. Raises FileProblemsError if it is not UTF-8, or contains git's conflict marks."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         location = Location(file, content.count(b"\n", 0, error.start) + 1)
-        raise FileProblemsError((Problem(location, "not UTF-8 text"),), hint="save the file as UTF-8") from None
+        raise FileProblemsError((Problem(location, "not UTF-8 text; save the file as UTF-8"),)) from None
     if conflict := conflict_mark(content, file):
         raise FileProblemsError((conflict,))
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def conflict_mark(content: bytes, file: str) -> Problem | None:
-    """The problem of a file in which git left a conflict, or None. All three marks have to begin a line, in
-    their order: a line of `=======` alone is a heading, and in a patch each line begins with a sign."""
+    """The problem if git left a conflict in a file, or None. All three marks must begin a line, in order: `=======`
+    alone may be a heading, and in a patch each line begins with a sign."""
     if b"<<<<<<< " not in content:
         return None
     begun, is_second_side = 0, False
@@ -62,20 +62,20 @@ def conflict_mark(content: bytes, file: str) -> Problem | None:
 
 
 def checked(text: str, file: str, schema: str) -> dict[str, Any]:
-    """Parses the mapping in ``text``, which errors call ``file``. Raises FileProblemsError with every violation of
-    ``schema``."""
+    """Parses the mapping in ``text``, which is called ``file`` in errors. Raises FileProblemsError with every violation
+    of ``schema``."""
     data: dict[str, Any] = yaml_file.load(text, file)
     require_no_problems(yaml_file.problems(data, SCHEMAS / f"{schema}.schema.json", text, file))
     return data
 
 
 def env_text(value: str | float | bool | None) -> str:
-    """The text of an environment variable's value: booleans as YAML writes them, an empty text for null."""
+    """The text of an environment variable: booleans as in YAML, an empty text for null."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)
 
 
 def canonical(package: str) -> str:
-    """A package's name as indexes and locks spell it (PEP 503); `packaging.utils` takes long to import."""
+    """The normalized name of a package (PEP 503). `packaging.utils` takes long to import."""
     return re.sub(r"[-_.]+", "-", package).lower()

@@ -1,4 +1,5 @@
-"""Runs a server's command on one of several nodes, and ends it once it has ended on another: a program for containers.
+"""Runs a server's command on one of several nodes, and ends it when the command of another node ends. Runs in
+containers.
 
 Its arguments are the rank of the node, address and port of the head node, the server's name, and the command.
 """
@@ -16,7 +17,7 @@ from contextlib import suppress
 
 
 def connect(address: str, port: int, name: bytes) -> socket.socket | None:
-    """Returns the connection of a further node to the head; None while that does not answer."""
+    """Returns the connection of another node to the head; None while the head does not answer."""
     try:
         connection = socket.create_connection((address, port), timeout=5)
         connection.sendall(name)
@@ -27,14 +28,14 @@ def connect(address: str, port: int, name: bytes) -> socket.socket | None:
 
 
 def received(connection: socket.socket) -> bytes:
-    """Returns what the other end sent: nothing where it is gone."""
+    """Returns the data from the other end; empty if the other end is gone."""
     with suppress(OSError):
         return connection.recv(4096)
     return b""
 
 
 def main(rank: str, address: str, port: str, name: str, *argv: str) -> int:
-    """Runs the command; returns its exit code, or 1 where another node ended first."""
+    """Runs the command; returns its exit code, or 1 if another node ended first."""
     command = subprocess.Popen(argv)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda sent, _: command.send_signal(sent))
@@ -62,7 +63,7 @@ def main(rank: str, address: str, port: str, name: str, *argv: str) -> int:
                 command.kill()
                 return 1
         for partner in partners:
-            # A machine without power closes nothing: the kernel has to ask.
+            # A machine that loses power closes no connection: the kernel must probe it.
             partner.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             partner.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
             partner.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)

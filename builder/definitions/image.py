@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from builder.base import records, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 from builder.base.values import dataclass, field, replace
-from builder.base.words import DEFINITION, did_you_mean
+from builder.base.words import DEFINITION, RESERVED_REPOSITORY, did_you_mean
 from builder.definitions import source_patches
 from builder.definitions.fields import canonical, checked, read_text
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from builder.definitions.source_patches import SourcePatch
 
 
-# The ref of a FlashInfer that is the one which the pinned vLLM names, and where it comes from if nothing else is said.
+# The ref that means the FlashInfer version that the pinned vLLM names, and its default repository.
 FROM_VLLM = "from-vllm"
-# The ref of a local checkout as images.lock records it.
+# The ref of a local checkout in images.lock.
 CHECKOUT = "checkout"
 _FLASHINFER = "https://github.com/flashinfer-ai/flashinfer.git"
 # The values of `python.as_of` that are not dates: the date of the pinned vLLM, and no limit.
 AS_OF_SOURCE, AS_OF_TODAY = "source", "today"
 ArgumentValue = str | int | float | bool
-# The packages that each source is built into: building it satisfies a requirement for any of them.
+# The packages that each source builds: building it satisfies a requirement for any of them.
 PACKAGES_BUILT_FROM = {
     "vllm": ("vllm",),
     "flashinfer": ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"),
@@ -41,8 +41,8 @@ PACKAGES_BUILT_FROM = {
 
 @dataclass(frozen=True)
 class Index:
-    """An index of the named packages (normalised) and no others. With ``local``, a wheel that the user keeps may be
-    chosen in their place; without it, only where it is the same file."""
+    """An index for only the named packages (normalised). With ``local``, a local wheel of the user may replace them;
+    otherwise, only the same file may."""
 
     url: str
     packages: tuple[str, ...]
@@ -52,9 +52,9 @@ class Index:
 @dataclass(frozen=True)
 class PythonRequirements:
     """The Python packages that an image needs. ``version`` is its Python (``3.12``), ``glibc`` its C library
-    (``2.39``). Packages ``without`` are never installed even if others require them; ``indexes`` include those of the
-    sources; ``build`` lists what building the git sources takes. Packages are as of the pinned ``source``'s own time,
-    of ``today``, or of a date (``2026-06-01``)."""
+    (``2.39``). Packages in ``without`` are never installed, even if others require them. ``indexes`` include the
+    indexes of the sources. ``build`` lists the packages for building the git sources. The date limit is the date of the
+    pinned ``source``, ``today`` (no limit), or a date (``2026-06-01``)."""
 
     version: str
     glibc: str
@@ -67,8 +67,8 @@ class PythonRequirements:
 
 @dataclass(frozen=True)
 class WheelSource:
-    """A source installed as a wheel: ``vllm==0.19.1``, or ``vllm`` for the newest at the time of pinning; from an
-    ``index`` of its own where one is given, such as the one that vLLM publishes for each commit."""
+    """A source installed as a wheel: ``vllm==0.19.1``, or ``vllm`` for the newest at the time of pinning; optionally
+    from its own ``index``, such as vLLM's index for each commit."""
 
     requirement: str
     index: str | None = None
@@ -85,8 +85,8 @@ class WheelSource:
 @dataclass(frozen=True)
 class GitSource:
     """A source built from git at ``ref`` (a branch, tag or commit) with the ``patches`` on top; ``requirements`` are
-    the files in it that list what it needs to run. ``checkout`` is the folder of a local checkout, which is taken at
-    the commit that it is at, with its changes."""
+    its files with run-time requirements. ``checkout`` is the folder of a local checkout, which is used at its present
+    commit, with its changes."""
 
     git: str
     ref: str
@@ -101,7 +101,7 @@ class GitSource:
 
 @dataclass(frozen=True)
 class BaseSource:
-    """A source that the base image brings (``vllm: base``): its version and commit come from the pinned base."""
+    """A source in the base image (``vllm: base``): its version and commit come from the pinned base."""
 
 
 Source = WheelSource | GitSource | BaseSource
@@ -109,8 +109,8 @@ Source = WheelSource | GitSource | BaseSource
 
 @dataclass(frozen=True)
 class FirstBuild:
-    """The cost of a build without any cached step, as far as the definition says: the disk is the one of the
-    engine, for the image and the build's caches."""
+    """The cost of a build without cached steps, if the definition gives it. ``disk`` is on the engine's disk, for the
+    image and the build's caches."""
 
     minutes: int | None = None
     disk_gb: int | None = None
@@ -118,9 +118,9 @@ class FirstBuild:
 
 @dataclass(frozen=True)
 class ImageDefinition:
-    """An image definition as read. The image is built on the image ``base``, or on that of the definition ``parent``.
-    ``template`` is the text of the Dockerfile's template, ``parts`` are the shared templates, by the name that others
-    import them under, and the scripts that steps use. ``first_build`` is no input of the image."""
+    """A parsed image definition. The image is built on the image ``base``, or on the image of the definition
+    ``parent``. ``template`` is the text of the Dockerfile template. ``parts`` are the shared templates and scripts, by
+    the name under which they are imported. ``first_build`` is not an input of the image."""
 
     name: str
     repository: str
@@ -150,15 +150,15 @@ class ImageDefinition:
 
 
 def definition_names(project: Project) -> tuple[str, ...]:
-    """The names of all definitions in the project, sorted; without hidden folders and names that
-    images.lock could not hold."""
+    """The sorted names of all definitions in the project, without hidden folders and names that are invalid in
+    images.lock."""
     folders = (path.parent.name for path in project.dockerfiles.glob("[!.-]*/image.yaml"))
     return tuple(sorted(name for name in folders if name.isprintable() and re.fullmatch(DEFINITION, name)))
 
 
 def load_image(project: Project, name: str, host_platform: str) -> ImageDefinition:
-    """Reads the definition ``name``; ``host_platform`` takes the place of ``platform: host``. Raises UsageError where
-    there is no such definition, FileProblemsError where its file is invalid."""
+    """Reads the definition ``name``; ``host_platform`` replaces ``platform: host``. Raises UsageError if the
+    definition does not exist, FileProblemsError if its file is invalid."""
     folder = project.dockerfiles / name
     if not (folder / "image.yaml").is_file():
         existing = definition_names(project)
@@ -169,7 +169,7 @@ def load_image(project: Project, name: str, host_platform: str) -> ImageDefiniti
     sources = {source: _source(project, folder, given) for source, given in written.items()}
     require_no_problems(Problem(location(project, name, *at), message) for at, message in _problems(data, sources))
     if written.get("flashinfer") == {"version": FROM_VLLM} and isinstance(sources["vllm"], WheelSource):
-        sources["flashinfer"] = WheelSource("flashinfer-python")  # which vLLM's wheel requires by its version
+        sources["flashinfer"] = WheelSource("flashinfer-python")  # vLLM's wheel requires it at an exact version
     wheels = tuple(source for source in sources.values() if isinstance(source, WheelSource))
     template = folder / "Dockerfile.j2"
     return ImageDefinition(
@@ -198,6 +198,8 @@ def shared_parts(project: Project) -> dict[str, str]:
 def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
     """The problems that the schema of image.yaml cannot find, each with its path."""
     written = data.get("sources", {})
+    if re.fullmatch(RESERVED_REPOSITORY, data["repository"]):
+        yield ("repository",), f"{data['repository']} is reserved for images that are being made: choose another name"
     if ("base" in data) == ("from" in data):
         yield (), "exactly one of `base` (a registry image) and `from` (another definition) is required"
     for name in (name for name, source in sources.items() if "from" in data and source == BaseSource()):
@@ -212,11 +214,30 @@ def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tupl
     wheel = next((source for source in sources.values() if isinstance(source, WheelSource)), None)
     if wheel and "python" not in data:
         yield (), f"{wheel.requirement} is installed with the Python packages: set the Python version under `python`"
-    as_of = data.get("python", {}).get("as_of", AS_OF_TODAY)
-    try:
-        date.fromisoformat("2000-01-01" if as_of in {AS_OF_SOURCE, AS_OF_TODAY} else as_of)
-    except ValueError:
-        yield ("python", "as_of"), f"{as_of} is not a date"
+    yield from _wrong_days(data)
+    yield from _repeated_packages(data, sources)
+
+
+def _wrong_days(data: dict[str, Any]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
+    written = {("python", "as_of"): data.get("python", {}).get("as_of", ""), ("base",): data.get("base", "")}
+    for path, text in written.items():
+        day = text.rpartition("@")[2]
+        try:
+            date.fromisoformat(day if re.fullmatch(r"\d{4}-\d{2}-\d{2}", day) else "2000-01-01")
+        except ValueError:
+            yield path, f"{day} is not a date"
+
+
+def _repeated_packages(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
+    """The packages that are to come from two indexes."""
+    wheels = (source for source in sources.values() if isinstance(source, WheelSource) and source.index)
+    owners = {wheel.package: "its source" for wheel in wheels}
+    for number, index in enumerate(data.get("python", {}).get("indexes", ())):
+        for place, package in enumerate(index["packages"]):
+            if other := owners.get(canonical(package)):
+                path = ("python", "indexes", number, "packages", place)
+                yield path, f"{package} already comes from the index of {other}"
+            owners[canonical(package)] = index["url"]
 
 
 def _version_problem(name: str, written: dict[str, Any]) -> str:
@@ -240,7 +261,7 @@ def repository_of(project: Project, name: str) -> str:
 
 
 def _repositories(project: Project) -> Iterator[tuple[str, str | FileProblemsError]]:
-    """Each definition with its repository, or with the error where it cannot be read."""
+    """Each definition with its repository, or with the error if it cannot be read."""
     for name in definition_names(project):
         try:
             yield name, repository_of(project, name)
@@ -264,8 +285,8 @@ def location(project: Project, name: str, *path: str | int) -> Location:
 
 
 def of_repository(project: Project, repository: str) -> str | None:
-    """The name of the definition whose images belong to ``repository``, or None. Raises FileProblemsError where none of
-    those that can be read does, and one cannot be."""
+    """The name of the definition whose images belong to ``repository``, or None. Raises FileProblemsError if no
+    readable definition matches, and some definition cannot be read."""
     error: FileProblemsError | None = None
     for name, each in _repositories(project):
         if each == repository:
@@ -299,14 +320,14 @@ def _python(data: dict[str, Any], wheels: tuple[WheelSource, ...]) -> PythonRequ
     return replace(records.record(PythonRequirements, {"glibc": "2.39", **data, "indexes": []}), indexes=tuple(indexes))
 
 
-# The chain of a definition and its parents (``from:``), and the overrides that a command applies to it.
+# The chain of a definition and its parents (``from:``), and the overrides of a command.
 
 BUILD_JOBS = "build_jobs"
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """Values of a command that replace values in the files: another platform, other arguments of the template."""
+    """Values on the command line that replace values in the files: the platform, and arguments of the template."""
 
     platform: str | None = None
     args: Mapping[str, str] = field(default_factory=dict)
@@ -315,9 +336,9 @@ class Overrides:
 def load_chain(
     project: Project, name: str, host_platform: str, overrides: Overrides | None = None
 ) -> tuple[ImageDefinition, ...]:
-    """Reads the definition ``name`` and its parents, outermost parent first, each with the ``overrides`` it takes.
-    Raises FileProblemsError for a parent that does not exist, is for another platform or leads back to its own child,
-    UsageError for an override that none of them takes; otherwise raises as ``load_image`` does."""
+    """Reads the definition ``name`` and its parents, outermost parent first, each with its ``overrides``.
+    Raises FileProblemsError if a parent does not exist, has another platform, or is its own ancestor; UsageError for an
+    override that no definition accepts; and the errors of `load_image`."""
     chain, overrides = _chain(project, name, host_platform), overrides or Overrides()
     arguments = {key for definition in chain for key in definition.args}
     if unknown := [key for key in overrides.args if key not in arguments]:
@@ -327,7 +348,7 @@ def load_chain(
 
 
 def build_jobs(settings: Mapping[str, str]) -> int | None:
-    """The number of compilers that ``--set`` asks for, if it does. Raises UsageError for another value."""
+    """The number of compilers in ``--set``, if given. Raises UsageError for an invalid value."""
     text = settings.get(BUILD_JOBS)
     if text is not None and not re.fullmatch("[1-9][0-9]{0,3}", text):
         raise UsageError(f"`--set {BUILD_JOBS}={text}`: expected a whole number from 1 to 9999")
@@ -340,7 +361,7 @@ def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefin
     if wrong := [key for key, value in own.items() if not isinstance(value, ArgumentValue)]:
         text = f"{wrong[0]}={overrides.args[wrong[0]]}"
         raise UsageError(f"`--set {text}`: expected a single value, not a list or mapping")
-    # Another number makes the same image: only a template that has it in its own text takes it as an argument.
+    # The number does not change the image: it is an argument only for templates that contain it in their own text.
     if BUILD_JOBS not in definition.template:
         own.pop(BUILD_JOBS, None)
     return replace(definition, platform=overrides.platform or definition.platform, args={**definition.args, **own})
@@ -388,14 +409,14 @@ def check(project: Project, definition: ImageDefinition) -> None:
 
 # The settings of containers that serve from an image.
 
-# The argument of `_parts/on_base.j2` that leaves the entrypoint of the base in the image.
+# The argument of `_parts/on_base.j2` that keeps the entrypoint of the base.
 KEEP_ENTRYPOINT = "keep_entrypoint"
 
 
 @dataclass(frozen=True)
 class ServeSettings:
     """The settings under ``serve:``: ``gpus`` (all or none), Docker's ``network`` and ``ipc`` modes, and the size of
-    the shared memory where ``ipc`` is private. With ``keep_entrypoint`` the image's own runs the command."""
+    the shared memory if ``ipc`` is private. With ``keep_entrypoint``, the image's entrypoint runs the command."""
 
     gpus: str = "all"
     network: str = "host"
@@ -405,8 +426,8 @@ class ServeSettings:
 
 
 def serve_settings(project: Project, definition: str) -> ServeSettings:
-    """The settings for images of ``definition``: its own, then those that it inherits from its parents. A definition
-    that no longer exists adds none. Raises FileProblemsError for an invalid file."""
+    """The settings for images of ``definition``: its own, then the inherited settings of its parents. A definition that
+    no longer exists adds nothing. Raises FileProblemsError for an invalid file."""
     settings: dict[str, Any] = {}
     seen: set[str] = set()
     name = definition

@@ -182,6 +182,10 @@ def load_mod(project: Project, text: str) -> Mod:
         raise _unknown(project, name, existing)
     folder, archive = project.mods / name, project.mods / f"{name}.zip"
     shown = f"mods/{archive.name}" if archive.is_file() else f"mods/{name}"
+    real = Path(os.path.realpath(archive if archive.is_file() else folder))
+    if not real.is_relative_to(os.path.realpath(project.root)):
+        message = f"a link leads out of {project.root}, to {real}: replace the link with the mod"
+        raise FileProblemsError((Problem(Location(shown), message),))
     if archive.is_file() and folder.is_dir():
         message = f"mods/{name} also exists as a folder; remove one of them"
         raise FileProblemsError((Problem(Location(shown), message),))
@@ -472,6 +476,9 @@ def _problems(mod: Mod) -> Iterator[tuple[YamlPath, str]]:
         yield (), "the mod changes nothing: add `files`, `patches`, `packages`, `run` or `env`"
     if mod.packages and not mod.network:
         yield ("network",), "`packages` are downloaded and need the network: remove `network: false`"
+    for key, names in (("conflicts", mod.conflicts), ("after", mod.after)):
+        if mod.name in names:
+            yield (key, names.index(mod.name)), f"a mod cannot name itself under `{key}`: remove {mod.name}"
     for index, copy in enumerate(mod.copies):
         for key, message in _wrong_copy(copy, mod.name):
             yield ("files", index, key), message

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
 
 
+_SHORTEST_SECRET = 8  # `--api-key EMPTY` is none
+
+
 def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
     collected = [*command.command_problems(recipe)]
     if not collected:
@@ -80,6 +83,13 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
         if value and redaction.looks_secret(name, str(value)):
             message = f"{name} looks like a secret; remove it here, and pass it with `--env {name}`"
             collected.append(Problem(recipe.location("env", name), message))
+    with suppress(BuilderError):  # a command that cannot be read has a problem
+        for used in command.options(command.unchecked_words(recipe)):
+            value, name = used.value or "", command.name_of(used.option).replace("-", "_")
+            if len(value) >= _SHORTEST_SECRET and not re.search(r"[$`]", value) and redaction.looks_secret(name, value):
+                message = f"the value of {used.option} looks like a secret; remove it here"
+                message += ", and pass it with `--env VLLM_API_KEY`" if name == "api_key" else ""
+                collected.append(Problem(command.of_value(recipe, used), message))
     return tuple(sorted(collected))
 
 

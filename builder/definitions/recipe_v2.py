@@ -1,7 +1,6 @@
 """Recipes of version 2, which are sparkrun's: https://github.com/spark-arena/sparkrun/blob/main/RECIPES.md.
 
-The signs of the format come first, then the values of a recipe, its command and environment, and notes last.
-A command that is not written is made of the defaults, with the options that sparkrun knows.
+A recipe without a command gets one from its defaults, with sparkrun's table of options.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ def keys() -> tuple[str, ...]:
     return tuple(yaml_file.schema(SCHEMA)["properties"])
 
 
-# The format: a version beyond 1, or keys that are sparkrun's alone. sparkrun also reads version 1, and its
-# users add its keys to such recipes: a recipe that version 1 can read is of version 1.
+# The format is version 2 if the version is above 1, or if a key exists only in sparkrun. sparkrun also reads version 1,
+# and its users add keys to such recipes: a recipe that is valid in version 1 is version 1.
 
 _VERSIONS = ("recipe_version", "sparkrun_version", "version")
 _JSON = re.compile(r"(?<!\{)\{\s*\"")
@@ -38,11 +37,11 @@ _OWN_KEYS = ("builder", "metadata", "runtime_config", "min_nodes", "max_nodes")
 
 
 def is_version_2(data: Mapping[str, Any]) -> bool:
-    """True for a recipe that sparkrun alone can read."""
+    """True for a recipe that only sparkrun can read."""
     if _says_so(data):
         return True
     if missing := {"name", "container", "command"} - {*data}:
-        # sparkrun calls a recipe by its file.
+        # In sparkrun, the name of a recipe is its file name.
         return is_marked(data) or (missing == {"name"} and "model" in data)
     runtime, command = data.get("runtime"), str(data["command"])
     if runtime is not None:
@@ -55,7 +54,7 @@ def is_version_2(data: Mapping[str, Any]) -> bool:
 
 
 def is_marked(data: Mapping[str, Any]) -> bool:
-    """True for a recipe with a key that only sparkrun's have."""
+    """True for a recipe with a key that exists only in sparkrun."""
     return _says_so(data) or data.get("runtime") is not None or any(key in data for key in _OWN_KEYS)
 
 
@@ -64,14 +63,14 @@ def _says_so(data: Mapping[str, Any]) -> bool:
 
 
 def version_of(value: object) -> int | None:
-    """The number of a version as it is written: ``2``, ``"2"`` or ``"2.0"``; None for anything else."""
+    """The number of a version, written as ``2``, ``"2"`` or ``"2.0"``; None for anything else."""
     try:
         return int(float(str(value)))
     except (ValueError, OverflowError):
         return None
 
 
-# The runtimes that serve with vLLM, each with what joins several machines; None where the recipe's command decides.
+# The runtimes with vLLM, each with its backend for several machines; None if the recipe's command decides.
 _RUNTIMES: dict[str, str | None] = {
     "": None,
     "vllm": None,
@@ -79,7 +78,7 @@ _RUNTIMES: dict[str, str | None] = {
     "vllm-ray": "ray",
     "eugr-vllm": "ray",
 }
-# The beginning of a command names the runtime if no key does.
+# Without a key, the beginning of a command names the runtime.
 _OF_COMMAND = {
     "sglang": re.compile(r"sglang\s+serve\b|python3?\s+-m\s+sglang\.launch_server\b"),
     "llama-cpp": re.compile(r"llama-server\b"),
@@ -89,7 +88,7 @@ _RAY = re.compile(r"--distributed-executor-backend\s+ray\b")
 
 
 def runtime_problem(data: Mapping[str, Any], text: str, file: str) -> Problem | None:
-    """The problem of a recipe that another program than vLLM serves; None for the others."""
+    """The problem if a recipe uses another program than vLLM; otherwise None."""
     written, command = data.get("runtime"), str(data.get("command") or "").strip()
     path, named = ("runtime",), "" if written is None else str(written)
     if not named:
@@ -101,18 +100,18 @@ def runtime_problem(data: Mapping[str, Any], text: str, file: str) -> Problem | 
     return Problem(yaml_file.location_of(path, text, file), message)
 
 
-# The values of a recipe, as `recipe.Recipe` has them.
+# The values of a recipe in the form of `recipe.Recipe`.
 
-# sparkrun's own image where a recipe names none (default_image_prefix of its runtimes).
+# sparkrun's default image (default_image_prefix of its runtimes).
 DEFAULT_CONTAINER = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly-tf5:latest"
-# The place where sparkrun mounts the model cache, which commands and variables of its recipes name.
+# The path where sparkrun mounts the model cache. Commands and variables of its recipes contain it.
 _CACHE = "/cache/huggingface"
 _MOUNT = f"~/.cache/huggingface:{_CACHE}"
 
 
 def values(data: Mapping[str, Any], text: str, file: str) -> dict[str, Any]:
-    """``data`` with the keys and meanings of version 1, and with those that `recipe.Recipe` has for version 2. Raises
-    ValueError where `texts` does."""
+    """``data`` with the keys and meanings of version 1, and the keys of `recipe.Recipe` for version 2. Raises the
+    ValueError of `texts`."""
     replacing = texts(data.get("defaults") or {})
     before = tuple(step for step in data.get("pre_exec") or () if isinstance(step, str))
     for template in (data.get("command") or "", *before):
@@ -147,12 +146,12 @@ def values(data: Mapping[str, Any], text: str, file: str) -> dict[str, Any]:
 
 
 def _of_caller(name: str, value: object) -> bool:
-    """True for a variable that has the value of whoever starts the server: ``HF_TOKEN: ${HF_TOKEN}``."""
+    """True for a variable whose value comes from the user who starts the server: ``HF_TOKEN: ${HF_TOKEN}``."""
     return str(value) in {f"${name}", f"${{{name}}}"}
 
 
 def _of_distribution(data: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """The revision of the model, and the first further model, as the lists of what goes to the machines have them."""
+    """The revision of the model, and the first other model, in the lists of models for the machines."""
     entries = ((data.get("distribution_config") or {}).get("models") or {}).get("entries") or ()
     named = [entry if isinstance(entry, dict) else {"name": entry} for entry in entries]
     own = {"{model}", data["model"]}
@@ -191,8 +190,7 @@ _TRUE = frozenset({"true", "t", "yes", "y", "on", "1"})
 
 
 def _command(data: Mapping[str, Any]) -> str:
-    """The command's template: as it is written, with the model's name where it lacks that; else made of the
-    defaults."""
+    """The command's template: as written, plus the model's name if it lacks one; or made from the defaults."""
     defaults = {key: value for key, value in (data.get("defaults") or {}).items() if value is not None}
     written = str(data.get("command") or "").strip()
     if not written:
@@ -216,14 +214,14 @@ def _parts(defaults: Mapping[str, Any], *, is_ray: bool) -> Iterator[str]:
             yield option
 
 
-# Values may hold the placeholders of others, and are filled until nothing changes.
+# Values may contain placeholders of other values. They are filled until nothing changes.
 NAMED = r"\{([a-z][a-z0-9_-]*)\}"
-"""What looks like a placeholder, whether or not there is a value for it."""
+"""The form of a placeholder, with or without a value."""
 
 
 def texts(defaults: Mapping[str, Scalar]) -> dict[str, str]:
-    """The text of each value, with those of others in the place of their keys. Raises ValueError where values lead to
-    each other in a circle, or to a text that is longer than any argument may be."""
+    """The text of each value, with the placeholders of other values filled. Raises ValueError if values refer to each
+    other in a circle, or if a text is longer than the maximum of an argument."""
     result = {key: str(value) for key, value in defaults.items() if value is not None}
     for _ in range(len(result) + 1):
         before = result
@@ -235,8 +233,8 @@ def texts(defaults: Mapping[str, Scalar]) -> dict[str, str]:
 
 
 def filled(template: str, replacing: Mapping[str, str]) -> str:
-    """``template`` with the values of ``replacing``; other text in braces stays. Raises ValueError for a text
-    that is longer than any argument may be."""
+    """``template`` with the values of ``replacing``; other text in braces stays. Raises ValueError if the
+    text is longer than the maximum of an argument."""
     parts: list[str] = []
     length = at = 0
     for match in shell.IN_BRACES.finditer(template):
@@ -248,14 +246,14 @@ def filled(template: str, replacing: Mapping[str, str]) -> str:
     return "".join((*parts, template[at:]))
 
 
-# What sparkrun sets on each of several machines in addition to a recipe's variables (get_cluster_env of its runtimes).
+# The additional variables of sparkrun on each of several machines (get_cluster_env of its runtimes).
 CLUSTER_ENVIRONMENT: dict[str, dict[str, str]] = {
     "mp": {"NCCL_CUMEM_ENABLE": "0", "OMP_NUM_THREADS": "4"},
     "ray": {"RAY_memory_monitor_refresh_ms": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},
 }
 
 
-# Notes on what builder does in another way, or not at all.
+# Notes on keys that builder handles differently, or ignores.
 
 _OTHER_IMAGE = "`container` names the image; builder makes the image from its own definition"
 _WITHOUT_EFFECT = {
@@ -266,12 +264,12 @@ _WITHOUT_EFFECT = {
     "post_commands": "builder runs no command on this machine",
     "stop_after_post": "the server runs until `builder stop`",
 }
-# Settings that the containers of builder have in their own way.
+# Settings that builder's containers set themselves.
 _AS_HERE = frozenset({"auto_remove", "restart_policy", "gpus", "ipc", "network", "cap_add", "devices", "ulimit"})
 
 
 def notes(data: Mapping[str, Any], text: str, file: str) -> Iterator[Problem]:
-    """Notes on everything in a recipe that has another effect here than with sparkrun, or none."""
+    """Notes on everything in a recipe that has another effect than in sparkrun, or no effect."""
     for path, message in (*_without_effect(data), *_not_brought(data), *_of_variables(data), *_unused(data)):
         yield Problem(yaml_file.location_of(path, text, file), message)
 
@@ -296,7 +294,7 @@ def _without_effect(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
 
 
 def _not_brought(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
-    """Notes on commands, files and models that the machines get before the server starts."""
+    """Notes on commands, files and models that sparkrun prepares on the machines before the server starts."""
     for index, step in enumerate(data.get("pre_exec") or ()):
         message = "builder copies no files into the container: use a mod or `volumes:`"
         if isinstance(step, str):
@@ -310,7 +308,7 @@ def _not_brought(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
 
 
 def _of_variables(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
-    """Notes on variables that sparkrun takes from the machine, and on those that are no text."""
+    """Notes on variables that sparkrun reads from the machine, and on variables that are not text."""
     for name, value in (data.get("env") or {}).items():
         message = ""
         if _of_caller(name, value):

@@ -1,6 +1,6 @@
-"""The command of a recipe, read as bash would read it, without running it.
+"""Parses the command of a recipe as bash would, without running it.
 
-A command is a template: its placeholders are parsed first, then its words are read, and values are put in last.
+A command is a template: first its placeholders are parsed, then its words, and at the end the values are filled in.
 The value of a placeholder is always text: it cannot end a quote or start a command.
 """
 
@@ -14,7 +14,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from builder.base.errors import UsageError
-from builder.base.values import dataclass
+from builder.base.values import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ _FIELD = re.compile(r"\{(?P<key>[A-Za-z_][A-Za-z0-9_-]*)(?:!(?P<conversion>[rsa]
 Scalar = str | int | float | bool | None
 
 LONGEST_ARGUMENT = 128 << 10
-"""Linux takes no longer argument of a program (MAX_ARG_STRLEN), and so no longer command of a shell."""
+"""The maximum length of an argument in Linux (MAX_ARG_STRLEN), and thus of a shell command."""
 _WIDEST = 1000  # characters that a format such as `{port:>8}` may make of a value
 
 
@@ -44,7 +44,8 @@ class Placeholder:
 
 
 class Unit(NamedTuple):
-    """A character of a command or a placeholder, and its offset: that of the placeholder ``source`` in a value."""
+    """A character of a command or a placeholder, with its offset. In a value, the offset is the offset of its
+    placeholder ``source``."""
 
     item: str | Placeholder
     offset: int
@@ -58,7 +59,7 @@ class CommandProblem(NamedTuple):
 
 
 def parse_placeholders(template: str) -> tuple[tuple[Unit, ...], tuple[CommandProblem, ...]]:
-    """Parses a template into its units, doubled braces already single, and its problems."""
+    """Parses a template into its units and its problems. Doubled braces become single braces."""
     units: list[Unit] = []
     wrong = [
         CommandProblem("\0", at, "the command contains a NUL character; remove it")
@@ -79,14 +80,14 @@ def parse_placeholders(template: str) -> tuple[tuple[Unit, ...], tuple[CommandPr
 
 
 IN_BRACES = re.compile(r"\{[^}\n]*+\}?")
-"""A text in braces; without the last one, the rest of a line that has none, which begins none either."""
+"""A text in braces; or, without a closing brace, the rest of the line, which is not a placeholder."""
 
 
 def parse_plain_placeholders(
     template: str, keys: Collection[str]
 ) -> tuple[tuple[Unit, ...], tuple[CommandProblem, ...]]:
-    """Parses a template of a recipe of version 2 into its units and its problems: ``{key}`` is a placeholder where
-    ``keys`` has it, and all else that is in braces stays as it is."""
+    """Parses a template of a recipe of version 2 into its units and its problems: ``{key}`` is a placeholder if
+    ``keys`` contains it; other text in braces is unchanged."""
     units: list[Unit] = []
     wrong = [
         CommandProblem("\0", at, "the command contains a NUL character; remove it")
@@ -111,7 +112,7 @@ def keys(units: Iterable[Unit]) -> tuple[str, ...]:
 
 
 def filled(units: Iterable[Unit], values: Mapping[str, Scalar]) -> Iterator[Unit]:
-    """``units`` with the text of its value in place of each placeholder that ``values`` has a fitting one for."""
+    """``units`` with each placeholder replaced by the text of its value, if ``values`` has a suitable one."""
     for unit in units:
         if isinstance(unit.item, Placeholder):
             with suppress(KeyError, ValueError):
@@ -122,7 +123,7 @@ def filled(units: Iterable[Unit], values: Mapping[str, Scalar]) -> Iterator[Unit
 
 
 def text_of_units(units: Iterable[Unit]) -> str:
-    """The text of a command, in which a placeholder is one NUL character, which no pattern matches."""
+    """The text of a command. Each placeholder is one NUL character, which no pattern matches."""
     return "".join(unit.item if isinstance(unit.item, str) else "\0" for unit in units)
 
 
@@ -155,7 +156,7 @@ TokenKind = Literal["text", "mark", "gap", "newline", "operator"]
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of a command: text as written (``raw``), or a placeholder. ``expands`` if the shell would expand it."""
+    """A piece of a command: text as written (``raw``), or a placeholder. ``expands``: the shell would expand it."""
 
     kind: TokenKind
     context: ShellContext
@@ -186,25 +187,27 @@ class ParsedCommand:
 
     @property
     def needs_shell(self) -> bool:
-        """True if it is a shell script, rather than the words of a single command."""
+        """True if the command is a shell script, not only the words of a single command."""
         if len(self.commands) > 1 or any(token.expands or token.kind == "operator" for token in self.tokens):
             return True
         first = "".join(token.raw for words in self.commands for token in words[0])
         return bool(_SHELL_WORD.fullmatch(first) or _ASSIGNMENT.match(first))
 
 
-# Constructs that are recognised by what follows them: a here-document, and options that are commented out between
-# continued lines, as their authors intend; bash would end the command there.
+# Constructs that are recognised by the following text: a here-document, and options that are commented out between
+# continued lines. Their authors intend to continue the command; bash would end it there.
 _HERE = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\\$`\n]+)\"|\\?([A-Za-z0-9_.:@%+-]+))(?=[\s;|&)<>]|\Z)")
 _COMMENTED_OPTIONS = re.compile(r"(?:[ \t]*#[^\n]*\n)+(?=[ \t]*-)")
-# A `{` of which bash may make several words: an unquoted `,` or `..` follows in its word.
+# A `{` that bash may expand to several words: an unquoted `,` or `..` follows in its word.
 # https://www.gnu.org/software/bash/manual/bash.html#Brace-Expansion
 _BRACE_EXPANSION = re.compile(
     r"""\{(?:\\[\s\S]|'[^']*'|"(?:\\[\s\S]|[^"\\])*"|(?!\.\.)[^\\'", \t\n|&;<>()]){0,500}(?:,|\.\.)"""
 )
 _OPTION_LINE = re.compile(r"[ \t]*(?=-)")
 _ONLY_BLANKS, _BLANKS_TO_END = re.compile(r"\s*\Z"), re.compile(r"[ \t]+(?:\n|\Z)")
-_DEEPEST = 100  # constructs within each other
+# An escaped blank that begins a word, and then an option. `>` in YAML makes such text of lines that end in a backslash.
+_BLANK_BEFORE_OPTION = re.compile(r"[ \t](?=-)|[ \t]+(?=--)")
+_DEEPEST = 100  # nested constructs
 _SUBSTITUTION = re.compile(r"\$\(|`")
 _AFTER_DOLLAR = re.compile(r'[A-Za-z0-9_@*#?$!"-]')
 _AFTER_DOLLAR_OPENS = {"(": "(", "{": "{", "'": "$'", "[": "opaque"}
@@ -234,7 +237,7 @@ class _Reader:
         self.cut_off: list[int] = []
 
     def read(self) -> ParsedCommand:
-        # The `)` of a case's pattern would end the substitution around it.
+        # The `)` of a case pattern would end the enclosing substitution.
         if re.search(r"\besac\b", self.text) and _SUBSTITUTION.search(self.text):
             self.stack.append(("opaque", 0))
         while self.at < len(self.units):
@@ -270,7 +273,7 @@ class _Reader:
 
     @property
     def _top(self) -> str:
-        """The opening of the innermost construct; empty outside of all."""
+        """The opening of the innermost construct; empty outside all constructs."""
         return self.stack[-1][0] if self.stack else ""
 
     @property
@@ -306,7 +309,7 @@ class _Reader:
         self.at += length
 
     def _leave_out(self, end: int, context: ShellContext) -> None:
-        """Takes all up to ``end``, which is no part of a command."""
+        """Skips everything up to ``end``, which is not part of a command."""
         while self.at < end:
             self._put("gap", context=context)
 
@@ -346,7 +349,7 @@ class _Reader:
         if char in "'\"`":
             self._open(char)
         elif char == "\\":
-            self._backslash(following)
+            self._backslash(following, at_word_start=at_word_start)
         elif char == "\n":
             self._newline()
         elif char in " \t":
@@ -363,13 +366,17 @@ class _Reader:
             brace = char == "{" and _BRACE_EXPANSION.match(self.text, self.at)
             self._put("text", expands=char in "*?[" or tilde or bool(brace))
 
-    def _backslash(self, following: str) -> None:
+    def _backslash(self, following: str, *, at_word_start: bool) -> None:
         if _ONLY_BLANKS.match(self.text, self.at + 1):
-            # The last line ends with a backslash, like those above it: there is no next line to join.
+            # The last line ends with a backslash, like the lines above it, but there is no next line.
             self.at += 1
         elif following != "\n" and _BLANKS_TO_END.match(self.text, self.at + 1):
             ends = "it continues the command only if it is the last character of its line"
             self._report(self.at, "\\", f"spaces follow the backslash; {ends}")
+            self._put("gap")
+        elif at_word_start and _BLANK_BEFORE_OPTION.match(self.text, self.at + 1):
+            message = "this backslash makes the blank after it a part of the option; remove the backslash"
+            self._report(self.at, "\\", f"{message}, or write `command: |` in place of `command: >`")
             self._put("gap")
         else:
             self._escape(following)
@@ -428,7 +435,7 @@ def _commands(tokens: list[Token]) -> tuple[tuple[tuple[Word, ...], ...], tuple[
     end, is_target, before = 0, False, ""
     for at, token in enumerate((*tokens, Token("newline", "plain", "\n"))):
         if token.kind in {"text", "mark"}:
-            # A backslash at the end of a line joins the lines and is no part of a word.
+            # A backslash at the end of a line joins the lines, and is not part of a word.
             if token.raw != "\\\n":
                 word.append(token)
                 before = ""
@@ -454,10 +461,10 @@ def _commands(tokens: list[Token]) -> tuple[tuple[tuple[Word, ...], ...], tuple[
     return tuple(commands), tuple(ends)
 
 
-# Values from the command line take the place of their placeholders last: each is one argument, whatever it holds.
-# Values of the recipe are already text of the command.
+# Values from the command line replace their placeholders last: each is one argument, whatever it contains. Values of
+# the recipe are already part of the command's text.
 
-# Programs that take a command as text, or evaluate text: a value in it would be executed.
+# Programs that run or evaluate text: a value in that text would be executed.
 _TAKES_A_COMMAND = frozenset(
     {"bash", "sh", "dash", "zsh", "ksh", "eval", "su", "ssh", "xargs", "watch", "script"}
     | {"trap", "alias", "let", "declare", "typeset", "[["}
@@ -470,7 +477,7 @@ def words(parsed: ParsedCommand, values: Mapping[str, str]) -> tuple[str, ...]:
     for word in (word for command in parsed.commands for word in command):
         parts = [token for token in word if token.kind == "text"]
         text = "".join(text_of(t.placeholder, values[t.placeholder.key]) if t.placeholder else t.raw for t in parts)
-        # As in the shell, an unquoted word with nothing in it is no argument.
+        # As in the shell, an empty unquoted word is not an argument.
         if text or len(parts) < len(word):
             texts.append(text)
     return tuple(texts)
@@ -490,16 +497,37 @@ def script(parsed: ParsedCommand, values: Mapping[str, str], extra: tuple[str, .
 
 
 def _places(parsed: ParsedCommand) -> tuple[int, ...]:
-    """The places for further arguments: behind each `vllm serve`, or behind the only command."""
-    serving = []
-    for command, end in zip(parsed.commands, parsed.ends, strict=True):
-        names = [_program(word) for word in command]
-        if ("vllm", "serve") in pairwise(names) or any(name.startswith("vllm.entrypoints") for name in names):
-            serving.append(end)
+    """The positions for more arguments: after each `vllm serve`, or after the only command."""
+    serving = [end for command, end in zip(parsed.commands, parsed.ends, strict=True) if _serves(command)]
     if serving or len(parsed.ends) == 1:
         return tuple(serving) or parsed.ends
     message = "the recipe's command is a script without `vllm serve`, so builder cannot add further arguments"
     raise UsageError(message, hint='write "$@" in the command where the arguments belong')
+
+
+_SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh"})
+
+
+def within_shell(parsed: ParsedCommand, values: Mapping[str, str]) -> ParsedCommand | None:
+    """The script of a command that only starts another shell for it, such as ``bash -c '…'``; None of any other."""
+    if len(parsed.commands) == 1 and _program(parsed.commands[0][0]) in _SHELLS:
+        arguments = words(parsed, values)
+        for flag, script in pairwise(arguments):
+            if re.fullmatch("-[a-z]*c", flag):
+                return scan(Unit(char, 0) for char in script)
+    return None
+
+
+def server_alone(parsed: ParsedCommand) -> ParsedCommand:
+    """The one command of a script that starts vLLM: other programs have options of the same names. The whole script
+    where no command does, or several do."""
+    serving = tuple(filter(_serves, parsed.commands))
+    return replace(parsed, commands=serving) if len(serving) == 1 else parsed
+
+
+def _serves(command: tuple[Word, ...]) -> bool:
+    names = [_program(word) for word in command]
+    return ("vllm", "serve") in pairwise(names) or any(name.startswith("vllm.entrypoints") for name in names)
 
 
 def _program(word: Word) -> str:
@@ -516,7 +544,7 @@ def _quoted(token: Token, values: Mapping[str, str], *, alone: bool) -> str:
         return "" if alone and not text else shlex.quote(text)
     if token.context == "single":
         return text.replace("'", "'\\''")
-    # A value in an opaque context is harmless here: `unquotable` reports those that are not.
+    # A value in an opaque context is safe here: `unquotable` reports the unsafe ones.
     return re.sub(r'([$`"\\])', r"\\\1", text)
 
 

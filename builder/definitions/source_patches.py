@@ -1,6 +1,6 @@
-"""The patches on top of a source from git: pull requests, patch files, and what a local checkout has beside its commit.
+"""The patches on top of a git source: pull requests, patch files, and the uncommitted changes of a local checkout.
 
-A definition names the first two under ``pulls`` and ``patches``. What is pinned of each is the SHA-256 of its diff.
+A definition names the first two under ``pulls`` and ``patches``. The pin of a patch is the SHA-256 of its diff.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOCAL_CHANGES = "local-changes"
-"""The name of what a local checkout has beside its commit."""
+"""The name of the uncommitted changes of a local checkout."""
 LARGEST_PATCH = 64 << 20  # bytes
 SERIES = "series"
-# What becomes a part of a file's name in a build directory, and of a line in a Dockerfile.
+# These names become part of a file name in a build directory, and of a line in a Dockerfile.
 FILE = "[A-Za-z0-9][A-Za-z0-9._+-]*(?:/[A-Za-z0-9][A-Za-z0-9._+-]*)*"
-# The page of a request, or one of the pages below it.
+# The page of a request, or a page below it.
 _PAGE = re.compile(r"(?P<name>(?P<repository>.+?://.+?)/(?:pull|-/merge_requests)/(?P<number>[1-9][0-9]*))(?:/.*)?")
 
 
 @dataclass(frozen=True)
 class SourcePatch:
-    """A patch on top of a source. ``name`` is the number of a pull request, the address of one in another repository,
-    the path of a patch file below the folder of its definition, or `LOCAL_CHANGES`. ``sha256`` (64 hex digits) is that
-    of its diff, ``head`` the last commit of a pull request (40); a pull request has neither before it is pinned.
-    ``base`` is the branch, tag or commit that a pull request was opened for, where the definition names one; ``strip``
-    is how many folders are removed from the names in a patch file, as ``patch -p`` does."""
+    """A patch on top of a source. ``name`` is the number of a pull request, the address of a pull request in another
+    repository, the path of a patch file relative to its definition, or `LOCAL_CHANGES`.
+
+    ``sha256`` (64 hex digits) is the digest of its diff, and ``head`` is the last commit of a pull request (40 hex
+    digits); both are empty before a pull request is pinned. ``base`` is the base branch, tag or commit of a pull
+    request, if the definition names it. ``strip`` is the number of folders that are removed from the names in a patch
+    file, as with ``patch -p``."""
 
     name: str
     head: str = ""
@@ -44,7 +46,7 @@ class SourcePatch:
 
     @property
     def repository(self) -> str:
-        """The address of the other repository that a pull request is from; empty for all else."""
+        """The address of a pull request's repository if it is another repository; otherwise empty."""
         match = _PAGE.fullmatch(self.name)
         return match["repository"] if match else ""
 
@@ -54,7 +56,7 @@ class SourcePatch:
 
     @property
     def is_file(self) -> bool:
-        """True for a patch file that the definition has beside it."""
+        """True for a patch file of the definition."""
         return not self.is_pull and self.name != LOCAL_CHANGES
 
     @property
@@ -63,20 +65,20 @@ class SourcePatch:
 
     @property
     def label(self) -> str:
-        """The words for it in messages, and its key among the inputs of a step."""
+        """The name of the patch in messages, and its key in the inputs of a step."""
         if self.name == LOCAL_CHANGES:
             return "local changes"
         return f"pull request {self.name}" if self.is_pull else f"patch {self.name}"
 
     @property
     def stem(self) -> str:
-        """Its part of a file's name: ``40898``, ``owner-repository-7``, ``fixes-0001-a``."""
+        """The patch's part of a file name: ``40898``, ``owner-repository-7``, ``fixes-0001-a``."""
         path = "/".join([*self.repository.split("/")[3:], str(self.number)]) if self.repository else self.name
         return re.sub(r"[^A-Za-z0-9._+]+", "-", re.sub(r"\.(patch|diff)$", "", path)).strip("-.")
 
     @property
     def requested(self) -> SourcePatch:
-        """The same as a definition requests it: without what the pin of a pull request adds."""
+        """The patch as a definition requests it, without the pin of a pull request."""
         return replace(self, head="", sha256="") if self.is_pull else self
 
 
@@ -90,9 +92,9 @@ def local_changes(diff: bytes) -> SourcePatch:
 
 
 def requested_patches(project: Path, folder: Path, git: str, source: dict[str, Any]) -> tuple[SourcePatch, ...]:
-    """The pull requests and patch files of a ``source`` from the repository ``git``, as image.yaml in ``folder`` has
-    it, in the order in which they are applied. Raises UsageError for a file that cannot be read, UnsafePathError for
-    one outside of the ``project``, FileProblemsError for a line of a series that names no patch."""
+    """The pull requests and patch files of a ``source`` in image.yaml in ``folder``, in the order of application.
+    ``git`` is the repository of the source. Raises UsageError if a file cannot be read, UnsafePathError if it is
+    outside the ``project``, FileProblemsError if a line of a series is not a patch."""
     pulls = tuple(_pull(pull if isinstance(pull, dict) else {"number": pull}, git) for pull in source.get("pulls", ()))
     listed = source.get("patches", ())
     paths = [listed] if isinstance(listed, str) else listed
@@ -102,7 +104,7 @@ def requested_patches(project: Path, folder: Path, git: str, source: dict[str, A
 
 
 def _pull(pull: dict[str, Any], git: str) -> SourcePatch:
-    """A request of the source's own repository is called by its number, also where its address is given."""
+    """A request of the source's own repository is named by its number, even if its address is given."""
     name = str(pull["number"])
     if match := _PAGE.fullmatch(name):
         own, other = (url.rstrip("/").removesuffix(".git").casefold() for url in (git, match["repository"]))
@@ -111,13 +113,13 @@ def _pull(pull: dict[str, Any], git: str) -> SourcePatch:
 
 
 def _files(project: Path, folder: Path, path: str) -> Iterator[tuple[str, int]]:
-    """The patch file ``path``, or those that the series in the folder of that name lists, each with its strip."""
+    """The patch file ``path``, or the patch files in the series of the folder ``path``, each with its strip."""
     if not (folder / path).is_dir():
         yield path, 1
         return
     problems = []
     series = folder / path / SERIES
-    # quilt's format: a file and its options a line (https://man7.org/linux/man-pages/man1/quilt.1.html).
+    # quilt's format: each line has a file and its options (https://man7.org/linux/man-pages/man1/quilt.1.html).
     for number, line in enumerate(_content(project, series).decode(errors="replace").splitlines(), start=1):
         name, *options = re.sub(r"(^|\s)#.*", "", line).split() or [""]
         strip = re.fullmatch(r"-p([0-9])", options[0] if options else "-p1")
@@ -139,6 +141,7 @@ def _content(project: Path, path: Path) -> bytes:
 
 
 def repeated(patches: Sequence[SourcePatch]) -> str:
-    """The first of several patches whose files in a build directory would have the same name; empty without one."""
+    """The first patch whose file in a build directory would have the same name as another one's; empty if there is
+    none."""
     stems = [patch.stem for patch in patches]
     return next((patch.label for number, patch in enumerate(patches) if patch.stem in stems[:number]), "")

@@ -7,23 +7,17 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from builder.base import files, records
+from builder.base import files, records, tar_stream
 from builder.base.errors import TransferError
 from builder.base.values import dataclass
 from builder.engine import client
-from builder.engine.client import NO_ROOM, NO_ROOM_HINT, quoted, stream
+from builder.engine.client import NO_ROOM, NO_ROOM_HINT, Endpoint, quoted, stream
 from builder.engine.images import DIGEST, split_tag, with_registry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from builder.engine.client import Endpoint
-
 
 # The OCI image layout: blobs named by their digests, and manifests that refer to one another.
 # https://github.com/opencontainers/image-spec (image-layout.md, manifest.md, image-index.md). The engine's own
@@ -35,10 +29,7 @@ DOCKER_INDEX = "manifest.json"
 LAYOUT_CONTENT = b'{"imageLayoutVersion":"1.0.0"}'
 _BLOBS = "blobs/sha256/"
 _DIGEST = re.compile(DIGEST)
-INDEX_TYPES = (
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-)
+INDEX_TYPES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 ReadBlob = Callable[[str], bytes]
 """Returns the content of a small blob, by its digest."""
 Receive = Callable[[str, int, "Iterator[bytes]"], None]
@@ -92,8 +83,7 @@ def is_attestation(entry: Mapping[str, Any]) -> bool:
 
 def read_image(top: Descriptor, get: ReadBlob) -> tuple[Manifest, dict[str, int]]:
     """Returns the only image below ``top``, and the size of each of its blobs by digest, with all manifests and
-    attestations. Raises ValueError, KeyError or TypeError for an invalid manifest or several images, and whatever
-    ``get`` raises."""
+    attestations. Raises ValueError, KeyError or TypeError for any other content, and whatever ``get`` raises."""
     content = records.parse_json(get(top.digest))
     sizes = {top.digest: top.size}
     images = []
@@ -122,6 +112,17 @@ def index_files(top: Descriptor, image: Manifest, tag: str) -> dict[str, bytes]:
     return {INDEX: json.dumps(index).encode(), DOCKER_INDEX: json.dumps(docker).encode()}
 
 
+def packed(
+    top: Descriptor, image: Manifest, tag: str, blobs: Iterable[tuple[str, int, Iterable[bytes]]]
+) -> tuple[int, Iterator[bytes]]:
+    """The size in bytes and the content of an archive that an engine loads as ``tag``. Each of the ``blobs`` is given
+    by its digest, its size and its pieces."""
+    files = {LAYOUT: LAYOUT_CONTENT, **index_files(top, image, tag)}
+    contents = [(blob_name(digest), size, pieces) for digest, size, pieces in blobs]
+    contents += [(name, len(content), [content]) for name, content in files.items()]
+    return tar_stream.streamed([(tar_stream.head(name, size), size, pieces) for name, size, pieces in contents])
+
+
 # Images as archives that an engine loads and saves, over its API. https://docs.docker.com/reference/api/engine/
 # (ImageLoad, ImageGet)
 
@@ -146,16 +147,12 @@ def load_archive(endpoint: Endpoint, size: int, pieces: Iterable[bytes]) -> None
 
 
 def save_archive(
-    endpoint: Endpoint,
-    name: str,
-    receive: Receive,
-    on_bytes: Callable[[int], None],
+    endpoint: Endpoint, name: str, receive: Receive, on_bytes: Callable[[int], None]
 ) -> tuple[Descriptor, Manifest]:
     """Saves an image: ``receive`` gets the digest, the size and the pieces of every blob, each once, and ``on_bytes``
-    the number of bytes that the engine has sent. Returns the image's descriptor and its manifest. The classic image
-    store keeps layers unpacked: there a layer's digest is that of the unpacked layer. Raises TransferError if the
-    engine stops midway; ValueError, KeyError and TypeError if the archive does not hold exactly the blobs that its
-    manifest names."""
+    the number of bytes that the engine has sent. Returns the image's descriptor and its manifest, whose layers are
+    unpacked ones on the classic store. Raises TransferError if the engine stops midway; ValueError, KeyError and
+    TypeError if the archive does not hold exactly the blobs that its manifest names."""
     small: dict[str, bytes] = {}
     large: set[str] = set()
     top: Descriptor | None = None
@@ -173,15 +170,12 @@ def save_archive(
                 elif file and info.name == INDEX:
                     top = descriptor(records.parse_json(file.read())["manifests"][0])
     except (tarfile.TarError, EOFError):
-        raise TransferError(
-            "the engine stopped while it was sending the image",
-            hint="`docker info` shows whether the engine runs; then run the command again",
-        ) from None
+        message = "the engine stopped while it was sending the image"
+        hint = "`docker info` shows whether the engine runs; then run the command again"
+        raise TransferError(message, hint=hint) from None
     if top is None:
-        raise TransferError(
-            "the engine's archive is not an OCI image layout: the engine is older than Docker 25",
-            hint="update Docker to version 25 or later",
-        )
+        message = "the engine's archive is not an OCI image layout: the engine is older than Docker 25"
+        raise TransferError(message, hint="update Docker to version 25 or later")
     image, named = read_image(top, small.__getitem__)
     # Small blobs that no manifest refers to describe layers for Docker before 1.10.
     if wrong := sorted(large - named.keys() | (named.keys() - large - small.keys())):
@@ -213,8 +207,19 @@ class StreamFile(io.RawIOBase):
 
 
 def folder_has(folder: Path, digest: str) -> bool:
-    """True if the folder has the whole image of this digest: its manifest is written after all that it names."""
-    return bool(_DIGEST.fullmatch(digest)) and (folder / blob_name(digest)).is_file()
+    """True if the folder has the whole image of this digest: every blob that its manifests name, in its size."""
+    path = folder / blob_name(digest)
+    if not _DIGEST.fullmatch(digest) or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            content = records.parse_json(file.read(_LARGEST_MANIFEST))
+        within = content.get("manifests") or ()
+        blobs = [descriptor(each) for each in within or (content["config"], *content["layers"])]
+        whole = all((folder / blob_name(each.digest)).stat().st_size == each.size for each in blobs)
+        return whole and all(folder_has(folder, each["digest"]) for each in within)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
 
 
 def store_blob(folder: Path, digest: str, size: int, pieces: Iterable[bytes]) -> None:
@@ -223,18 +228,28 @@ def store_blob(folder: Path, digest: str, size: int, pieces: Iterable[bytes]) ->
     path = folder / blob_name(digest)
     if path.is_file() and path.stat().st_size == size:
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = hashlib.sha256()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"{path.parent} cannot be made: {error.strerror}"
+        raise TransferError(message, hint="name a folder that you can write to") from None
+    message = f"a part of the image arrived damaged: it does not match {digest}"
+    damaged = TransferError(message, hint="run the command again")
     with files.written_large_file(path, replace=True) as file:
-        for piece in pieces:
-            content.update(piece)
+        for piece in verified(pieces, digest, damaged):
             file.write(piece)
             if file.tell() > size:
-                break
-        if f"sha256:{content.hexdigest()}" != digest:
-            raise TransferError(
-                f"a part of the image arrived damaged: it does not match {digest}", hint="run the command again"
-            )
+                raise damaged
+
+
+def verified(pieces: Iterable[bytes], digest: str, damaged: Exception) -> Iterator[bytes]:
+    """Passes the pieces of a content on. Raises ``damaged`` after the last one, unless the content has this digest."""
+    content = hashlib.sha256()
+    for piece in pieces:
+        content.update(piece)
+        yield piece
+    if f"sha256:{content.hexdigest()}" != digest:
+        raise damaged
 
 
 def name_image(folder: Path, top: Descriptor, name: str) -> None:

@@ -14,19 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import BuilderError, EngineError
 from builder.base.files import naming
-from builder.base.processes import tied_to_parent
+from builder.base.processes import read_ahead, tied_to_parent
 from builder.base.values import dataclass
 from builder.engine import client
-from builder.engine.build_log import (
-    EXPORTING,
-    BuildLog,
-    BuildProgress,
-    Event,
-    LayersPacked,
-    StepProgress,
-    build_error,
-)
-from builder.engine.client import environment, request
+from builder.engine.build_log import EXPORTING, BuildLog, BuildProgress, Event, LayersPacked, StepProgress, build_error
+from builder.engine.client import Endpoint, environment, request
 from builder.engine.images import remove_image
 from builder.engine.machine import INSTALL_HINT
 
@@ -36,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.engine.build_log import StepFinished, StepMemory
-    from builder.engine.client import Endpoint
 
 
 _STOP_WAIT = 5.0
@@ -76,9 +67,11 @@ def run_buildx(
             encoding="utf-8",
             errors="replace",
         )
+        # BuildKit cancels a build whose messages nobody takes for some seconds, as while a terminal is paused.
+        messages, process.stderr = process.stderr, None
         with process:
             try:
-                for line in process.stderr or ():
+                for line in read_ahead(messages) if messages else ():
                     if (message := client.parse_json_line(line)) is None:
                         other_lines.append(line.rstrip("\n"))
                         log.write_line(line)
@@ -99,7 +92,7 @@ def run_buildx(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Ends a process that still runs: interrupts, waits, kills. Its output is read meanwhile, so it cannot block."""
+    """Ends a process that still runs: interrupts, waits, kills. Its output is read ahead, so it cannot block."""
     import signal
     import subprocess
 
@@ -108,7 +101,7 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGINT)
     try:
         with suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=_STOP_WAIT)
+            process.wait(timeout=_STOP_WAIT)
     finally:
         process.kill()
 
@@ -168,9 +161,8 @@ def bake_targets(
 ) -> dict[str, BakeResult]:
     """Builds targets of ``directory``/bake.json at once, each tagged with its name in ``names``. Targets in ``pushed``
     are pushed to that repository of a registry by their digests, and not loaded into the engine. ``environ`` is the
-    whole environment of the build, with its secrets; ``log_path`` gets the readable log while the build runs,
-    ``on_event`` every event. Raises BuildFailedError, and EngineError if the engine stopped. After a failure or an
-    interruption the names are removed, since BuildKit names an image before its last step that may fail (unpacking)."""
+    whole environment of the build, with its secrets. Raises BuildFailedError, and EngineError if the engine stopped:
+    the names are then removed, since BuildKit names an image before its last step that may fail (unpacking)."""
     # buildx writes this file at the very end, and does not delete an old one.
     metadata = directory.absolute() / "metadata.json"
     metadata.unlink(missing_ok=True)

@@ -6,19 +6,14 @@ import codecs
 import re
 from base64 import b64decode
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from builder.base.errors import BaseGoneError, BuilderError, BuildFailedError, DiskFullError, EngineError, TreeGoneError
 from builder.base.redaction import redacted
 from builder.base.values import dataclass, field, replace
-from builder.engine.client import NO_ROOM, START_HINT, raw
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from builder.engine.client import Endpoint
-
+from builder.engine.client import NO_ROOM, START_HINT, Endpoint, raw
 
 # What the steps that compile print (dockerfiles/_parts/wheels.j2).
 _COMPILING = re.compile(
@@ -301,7 +296,7 @@ class BuildLog:
 
     file: TextIO
     _numbers: dict[str, int] = field(default_factory=dict)
-    _unfinished: dict[str, str] = field(default_factory=dict)
+    _unfinished: dict[str, list[str]] = field(default_factory=dict)
     _tails: dict[str, deque[str]] = field(default_factory=dict)
     _ends: dict[str, str] = field(default_factory=dict)
     _memory: dict[str, StepMemory] = field(default_factory=dict)
@@ -312,11 +307,17 @@ class BuildLog:
             case StepStarted():
                 self._lines(number, [event.name])
             case StepOutput():
-                text = self._unfinished.get(event.step, "") + event.text
-                *lines, self._unfinished[event.step] = text.split("\n")
-                self._append(number, event.step, lines)
+                # A step may print megabytes without a line break: only the latest state of a progress bar is kept.
+                *ended, last = event.text.split("\n")
+                if ended:
+                    ended[0] = "".join([*self._unfinished.pop(event.step, ()), ended[0]])
+                    self._append(number, event.step, ended)
+                pieces = self._unfinished.setdefault(event.step, [])
+                pieces.append(last)
+                if "\r" in last:
+                    pieces[:] = [re.sub(r"(?s).*\r(?=[^\r])", "", "".join(pieces))]
             case StepFinished():
-                if unfinished := self._unfinished.pop(event.step, ""):
+                if unfinished := "".join(self._unfinished.pop(event.step, ())):
                     self._append(number, event.step, [unfinished])
                 # An internal step may end more than once: only a change is worth a line.
                 end = "CACHED" if event.cached else f"DONE {event.seconds:.1f}s"
@@ -335,7 +336,7 @@ class BuildLog:
         self.file.flush()
 
     def tail(self, step: str) -> list[str]:
-        return [*self._tails.get(step, ()), *filter(None, [redacted(self._unfinished.get(step, ""))])]
+        return [*self._tails.get(step, ()), *filter(None, [redacted("".join(self._unfinished.get(step, ())))])]
 
     def memory(self, step: str) -> StepMemory:
         return self._memory.get(step, StepMemory())

@@ -1,24 +1,19 @@
-"""Requests to a Docker engine, its streams, and the choice of the engine.
-
-HTTP is written by hand, because existing libraries take too long to import."""
+"""Requests to a Docker engine, its streams, and the choice of the engine."""
 
 from __future__ import annotations
 
 import json
 import socket
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from builder.base.errors import EngineError
-from builder.base.values import dataclass
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
+from builder.base.values import dataclass, replace
 
 START_HINT = "start Docker (`sudo systemctl start docker`), or start a private engine with `scripts/engine up`"
 _FAR_HINT = "check the address, and that Docker runs on that machine (`sudo systemctl start docker` there)"
@@ -58,7 +53,7 @@ class EngineAnswerTooLargeError(EngineError):
     """A response that is larger than its request can have."""
 
 
-def unreachable_error(endpoint: Endpoint, error: Exception) -> EngineError:
+def unreachable_error(endpoint: Endpoint, error: OSError | str) -> EngineError:
     where = f"{endpoint.host} (from {endpoint.origin})"
     if isinstance(error, PermissionError):
         return EngineError(
@@ -66,7 +61,7 @@ def unreachable_error(endpoint: Endpoint, error: Exception) -> EngineError:
             hint="add yourself to the group docker, then log in again: `sudo usermod -aG docker $USER`",
         )
     why = getattr(error, "strerror", None) or str(error)
-    return EngineError(f"no Docker engine answers at {where}: {why}", hint=_start_hint(endpoint))
+    return EngineError(f"no Docker engine answers at {where}{why and f': {why}'}", hint=_start_hint(endpoint))
 
 
 def _start_hint(endpoint: Endpoint) -> str:
@@ -85,8 +80,8 @@ OWN_BUILDER = "default"
 class Endpoint:
     """The address of an engine, and the buildx that builds in it. ``host`` is an address as DOCKER_HOST takes it
     (unix://, tcp://, ssh://); ``buildx`` is the argument vector that starts buildx; ``origin`` names the source of the
-    address, for messages. ``tls`` is the folder of ca.pem, cert.pem and key.pem, empty without TLS. ``instance`` is the
-    buildx instance that builds: the engine's own, or another, which may be another machine's."""
+    address, for messages. ``tls`` is the folder of ca.pem, cert.pem and key.pem, if any. ``instance`` is the buildx
+    instance that builds, which may be another machine's; ``node`` is empty for the user's own engine."""
 
     host: str
     buildx: tuple[str, ...]
@@ -94,6 +89,7 @@ class Endpoint:
     tls: str = ""
     tls_verify: bool = True
     instance: str = OWN_BUILDER
+    node: str = ""
 
     @property
     def builds_elsewhere(self) -> bool:
@@ -103,9 +99,8 @@ class Endpoint:
 
 def find_endpoint(environ: Mapping[str, str]) -> Endpoint:
     """Returns the engine that the environment variables and docker's configuration select, without connecting to it.
-    The order is the docker command's own (DOCKER_HOST, DOCKER_CONTEXT, the current context, the default socket), with
-    the private engine of ``scripts/engine`` before the current context: that script starts one only if no engine with
-    buildx answered. Raises EngineError for a context that does not exist."""
+    The order is docker's own, with the private engine of ``scripts/engine`` before the current context: that script
+    starts one only if no engine with buildx answered. Raises EngineError for a context that does not exist."""
     private = _private(environ, "the private engine of scripts/engine")
     if host := environ.get("DOCKER_HOST"):
         if host == private.host:
@@ -129,7 +124,8 @@ def of_node(environ: Mapping[str, str], name: str, engine: str) -> Endpoint:
     """Returns the engine of the node ``name``: ``engine`` is an address (unix://, tcp://, ssh://) or a docker context.
     Only a context has certificates. Raises EngineError for a context that does not exist."""
     origin = f"node {name}"
-    return Endpoint(engine, _PLUGIN, origin) if "://" in engine else _context(environ, engine, origin)
+    endpoint = Endpoint(engine, _PLUGIN, origin) if "://" in engine else _context(environ, engine, origin)
+    return replace(endpoint, node=name)
 
 
 def environment(endpoint: Endpoint) -> dict[str, str]:
@@ -167,10 +163,9 @@ def _context(environ: Mapping[str, str], name: str, origin: str) -> Endpoint:
     docker: Any = _json(meta).get("Endpoints")
     docker = docker.get("docker") if isinstance(docker, dict) else None
     if not (isinstance(docker, dict) and isinstance(docker.get("Host"), str)):
-        raise EngineError(
-            f"the docker context `{name}` (from {origin}) does not exist or names no engine",
-            hint="`docker context ls` lists all contexts: name one of them, or `default` for this machine's engine",
-        )
+        message = f"the docker context `{name}` (from {origin}) does not exist or names no engine"
+        hint = "`docker context ls` lists all contexts: name one of them, or `default` for this machine's engine"
+        raise EngineError(message, hint=hint)
     tls = contexts / "tls" / folder / "docker"
     verify = not docker.get("SkipTLSVerify", False)
     return Endpoint(docker["Host"], _PLUGIN, f"context {name}, from {origin}", str(tls) if tls.is_dir() else "", verify)
@@ -247,10 +242,8 @@ def _connect(endpoint: Endpoint, timeout: float) -> socket.socket:
     except ValueError as error:
         raise EngineError(f"{endpoint.host} (from {endpoint.origin}) is not an address: {error}") from None
     if address.scheme != "tcp" or not address.hostname:
-        raise EngineError(
-            f"{endpoint.host} (from {endpoint.origin}) is not the address of an engine",
-            hint="an address is unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST",
-        )
+        message = f"{endpoint.host} (from {endpoint.origin}) is not the address of an engine"
+        raise EngineError(message, hint="an address is unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST")
     port = address.port or (_TLS_PORT if endpoint.tls else _PORT)
     connection = socket.create_connection((address.hostname, port), timeout=timeout)
     return _secured(endpoint, connection, address.hostname) if endpoint.tls else connection
@@ -337,12 +330,10 @@ def _responding(
             head, _, first = begun.partition(_END)
             words = head.split(b"\r\n", 1)[0].split(b" ", 2)
             if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-                why = "" if begun else error_output()
+                if not begun:
+                    raise unreachable_error(endpoint, error_output())
                 where = f"{endpoint.host} (from {endpoint.origin})"
-                what = (
-                    f"the server at {where} is not a Docker engine" if begun else f"no Docker engine answers at {where}"
-                )
-                raise EngineError(f"{what}{why and f': {why}'}", hint=_start_hint(endpoint))
+                raise EngineError(f"the server at {where} is not a Docker engine", hint=_start_hint(endpoint))
             pieces = chain([first] if first else [], iter(lambda: connection.recv(_CHUNK), b""))
             yield connection, int(words[1]), pieces
     except TimeoutError:
@@ -410,10 +401,9 @@ def request(
     try:
         return json.loads(data)
     except ValueError:
-        raise EngineError(
-            f"the engine at {endpoint.host} answered {method} {path} with incomplete or invalid JSON",
-            hint="`docker info` shows whether the engine runs; then run the command again",
-        ) from None
+        message = f"the engine at {endpoint.host} answered {method} {path} with incomplete or invalid JSON"
+        hint = "`docker info` shows whether the engine runs; then run the command again"
+        raise EngineError(message, hint=hint) from None
 
 
 def raw(
@@ -501,11 +491,9 @@ def objects(pieces: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """Yields the object of each line, however the stream was cut into ``pieces``. Raises json.JSONDecodeError (a
     ValueError) for a line that is not JSON, such as the last line of a stream that broke off."""
     rest = b""
-    for piece in pieces:
+    for piece in chain(pieces, [b"\n"]):
         *lines, rest = (rest + piece).split(b"\n")
         yield from (json.loads(line) for line in lines if line.strip())
-    if rest.strip():
-        yield json.loads(rest)
 
 
 # The engine's multiplexed stream of a container's output: frames of one byte for the stream, three empty ones, four

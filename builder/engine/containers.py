@@ -8,8 +8,10 @@ import io
 import json
 import os
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import BuildFailedError, ConflictError, ImageStateError
@@ -29,9 +31,6 @@ from builder.engine.client import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import PurePosixPath
-
     from builder.engine.client import Endpoint
 
 
@@ -100,8 +99,7 @@ def execute(
 
 
 def reading_labels() -> dict[str, str]:
-    """Labels for a container in which an image is read, which tell it from others; it ends by itself, should this
-    process be killed."""
+    """Labels for a container in which an image is read; should this process be killed, the container ends by itself."""
     return {"builder.reading": f"{os.getpid()}-{os.urandom(4).hex()}"}
 
 
@@ -128,12 +126,11 @@ def running(
     read_only: bool = False,
 ) -> Iterator[Container]:
     """Starts a container of ``image`` without a network that only sleeps, for `Container.run`, and removes it in every
-    case, also on ^C. ``mounts`` maps folders of the engine's machine to their paths inside and makes those that are
-    missing; a container with mounts runs as root. ``platform`` chooses one of an image of several; ``devices`` are what
-    it gets of the machine; ``memory`` is the most that it may take in bytes, 0 for all. The image's own entrypoint does
-    not run, but ``entrypoint`` runs each command. With ``read_only``, it can write in ``/tmp`` alone. A process that is
-    killed leaves the container behind: `remove_labelled` with one of its ``labels`` finds it. Raises ImageStateError
-    for a missing image."""
+    case, also on ^C. ``mounts`` maps folders of the engine's machine, which are made if they are missing, to their
+    paths inside; a container with mounts runs as root. ``platform`` chooses one of an image of several; ``memory`` is
+    in bytes, 0 for all. The image's own entrypoint does not run, but ``entrypoint`` runs each command. With
+    ``read_only``, it can write in ``/tmp`` alone. `remove_labelled` removes what a killed process left. Raises
+    ImageStateError for a missing image."""
     binds = [
         {"Type": "bind", "Source": source, "Target": target, "BindOptions": {"CreateMountpoint": True}}
         for source, target in (mounts or {}).items()
@@ -170,8 +167,7 @@ def _create(endpoint: Endpoint, body: Mapping[str, Any], platform: str = "", nam
 
 
 def container_listing(endpoint: Endpoint, label: str = "", timeout: float = 60) -> list[dict[str, Any]]:
-    """Returns every container, running or not, as the engine lists it, or those with ``label`` (``key``,
-    ``key=value``)."""
+    """Returns every container, running or not, as the engine lists it, or those with ``label`` (``key[=value]``)."""
     filters = json.dumps({"label": [label]} if label else {})
     query: dict[str, str | int] = {"all": 1, "filters": filters}
     return request(endpoint, "GET", "/containers/json", query=query, timeout=timeout) or []
@@ -259,10 +255,9 @@ _STOP_SLACK = 60
 @dataclass(frozen=True)
 class Service:
     """The present state of a container. ``image`` is the name it was created from, ``image_id`` the engine's id of the
-    image of that name at the time. ``status`` is the engine's word (created, running, restarting, exited …), so is
-    ``health`` (starting, healthy, unhealthy), which is empty without a health check. ``started`` is RFC 3339;
-    ``restarts`` counts the engine's own restarts; ``exit_code`` is that of the last end, and ``out_of_memory`` is True
-    if the kernel killed it for memory."""
+    image at the time. ``status`` (created, running, exited …) and ``health`` (starting, healthy, unhealthy, or empty)
+    are the engine's words; ``started`` is RFC 3339; ``restarts`` counts the engine's own restarts; ``exit_code`` is
+    that of the last end, and ``out_of_memory`` is True if the kernel killed it for memory."""
 
     id: str
     name: str

@@ -7,9 +7,11 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base import files
@@ -28,9 +30,6 @@ from builder.engine.client import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
     from builder.engine.client import Endpoint
 
 
@@ -126,11 +125,10 @@ _IMPLIED_VARIANTS = {"arm64": "v8"}
 
 @dataclass(frozen=True)
 class ImageDetails:
-    """The description of an image by its engine. ``id`` is the engine's own and no identity across engines; ``size`` is
-    in bytes, as the engine counts them (packed layers on the containerd store, unpacked ones on the classic one);
+    """An image as its engine describes it. ``id`` is the engine's own and no identity across engines; ``size`` is in
+    bytes, as the engine counts them (packed layers on the containerd store, unpacked ones on the classic one);
     ``created`` is RFC 3339; ``layers`` are the digests of the unpacked layers, lowest first; ``config`` is the runtime
-    configuration without empty values; ``digests`` are its names by digest, which on the containerd store include those
-    that no registry ever had."""
+    configuration without empty values; ``digests`` are its names by digest, whether a registry has them or not."""
 
     id: str
     platform: str
@@ -167,8 +165,7 @@ def image_tags(endpoint: Endpoint, references: Iterable[str] = ()) -> dict[str, 
 
 
 def disk_size(endpoint: Endpoint, name: str) -> int:
-    """Returns the size in bytes of the image of the tag ``name``, as ``docker image ls`` counts it: on the containerd
-    store packed and unpacked layers together. 0 if there is no such tag."""
+    """Returns the bytes of the image of this tag, as ``docker image ls`` counts them; 0 if there is no such tag."""
     return sum(image["Size"] for image in image_listing(endpoint, {"reference": [name]}))
 
 
@@ -209,8 +206,7 @@ def parse_details(description: Mapping[str, Any]) -> ImageDetails:
 
 def fingerprint(image: ImageDetails) -> str:
     """Returns the image's identity: ``sha256:…`` over its platform, unpacked layers and runtime configuration. It is
-    the same on either image store, with or without attestations, however compressed, whatever its labels, tags and
-    date."""
+    the same on either image store, however compressed, whatever its attestations, labels, tags and date."""
     content = {"platform": image.platform, "layers": image.layers, "config": image.config}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return sha256_of(canonical.encode())
@@ -222,13 +218,8 @@ def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[st
     cached = load_cache(cache).get(_SECTION, {})
     requested = set(ids)
     result = {id_: cached[id_] for id_ in requested if isinstance(cached.get(id_), str)}
-    if missing := sorted(requested - result.keys()):
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(max_workers=4) as pool:
-            for id_, image in zip(missing, pool.map(lambda id_: inspect_image(endpoint, id_), missing), strict=True):
-                if image is not None:
-                    result[id_] = fingerprint(image)
+    if missing := requested - result.keys():
+        result |= {id_: fingerprint(image) for id_, image in _inspected(endpoint, missing).items()}
         store_cache(cache, _SECTION, {**(cached if len(cached) < _LARGEST_CACHE else {}), **result})
     return result
 
@@ -244,8 +235,7 @@ def tag_image(endpoint: Endpoint, image: str, name: str) -> None:
 
 
 def remove_extra_tag(endpoint: Endpoint, name: str) -> bool:
-    """Removes a tag from an image that has others; returns True if it did. An image's last tag stays: without it the
-    image would be deleted, which is for `remove_image`."""
+    """Removes a tag from an image that has others; returns True if it did. An image's last tag stays."""
     image = inspect_image(endpoint, name)
     return image is not None and len(image.tags) > 1 and remove_image(endpoint, name)
 
@@ -285,12 +275,16 @@ NO_LAYER = re.compile(
 
 
 def all_images(endpoint: Endpoint) -> tuple[ImageDetails, ...]:
+    return tuple(_inspected(endpoint, {image["Id"] for image in image_listing(endpoint)}).values())
+
+
+def _inspected(endpoint: Endpoint, ids: Iterable[str]) -> dict[str, ImageDetails]:
+    """The images with these ids, by id, without those that were removed meanwhile."""
     from concurrent.futures import ThreadPoolExecutor
 
-    listing = image_listing(endpoint)
     with ThreadPoolExecutor(max_workers=4) as pool:
-        inspected = pool.map(lambda id_: inspect_image(endpoint, id_), sorted({image["Id"] for image in listing}))
-        return tuple(image for image in inspected if image is not None)
+        inspected = {id_: pool.submit(inspect_image, endpoint, id_) for id_ in sorted(ids)}
+    return {id_: image for id_, future in inspected.items() if (image := future.result())}
 
 
 def dangling(endpoint: Endpoint, label: str) -> frozenset[str]:
@@ -360,25 +354,18 @@ _TAGS = "tags"
 _HARMLESS = {"push", "save", "create", "mount", "unmount"}
 
 
-@dataclass(frozen=True)
-class TaggedImages:
-    """The images behind tags: ``ids`` has the engine's id for each tag of the repositories, ``fingerprints`` the
-    content fingerprint of each requested image that exists, by its name."""
-
-    ids: dict[str, str]
-    fingerprints: dict[str, str]
-
-
-def find_images(endpoint: Endpoint, repositories: Iterable[str], names: Iterable[str], path: Path) -> TaggedImages:
-    """Returns the images ``names`` (``repository:number``) that the engine has. The file ``path`` caches the tags of
-    one set of ``repositories``. Raises EngineError if no engine answers."""
+def find_images(
+    endpoint: Endpoint, repositories: Iterable[str], names: Iterable[str], path: Path
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the engine's id for each tag of the repositories, and the fingerprint of each of the images ``names``
+    (``repository:number``) that the engine has. The file ``path`` caches the tags of one set of ``repositories``."""
     requested = list(names)
     if not requested:
-        return TaggedImages({}, {})
+        return {}, {}
     ids = cached_tags(endpoint, repositories, path)
     existing = {name: ids[name] for name in requested if name in ids}
     contents = fingerprints(endpoint, existing.values(), path)
-    return TaggedImages(ids, {name: contents[id_] for name, id_ in existing.items() if id_ in contents})
+    return ids, {name: contents[id_] for name, id_ in existing.items() if id_ in contents}
 
 
 def cached_tags(endpoint: Endpoint, references: Iterable[str], path: Path) -> dict[str, str]:

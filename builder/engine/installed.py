@@ -7,7 +7,7 @@ import json
 import re
 import signal
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -17,13 +17,10 @@ from builder.base import records
 from builder.base.errors import BuildFailedError, FileProblemsError, ImageContentsError, ImageStateError, SourceError
 from builder.base.values import dataclass, field
 from builder.engine import containers, registry
-from builder.engine.client import EngineHTTPError, EngineTimeoutError
+from builder.engine.client import Endpoint, EngineHTTPError, EngineTimeoutError
 from builder.engine.images import fingerprint, inspect_image
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from builder.engine.client import Endpoint
     from builder.engine.containers import Container
 
 
@@ -48,10 +45,9 @@ def resolve_base(endpoint: Endpoint, reference: str, platform: str, *, wait: flo
         return str(described["Descriptor"]["digest"])
     local = local_fingerprint(endpoint, reference, platform)
     if local is None:
-        raise SourceError(
-            f"base image {reference} cannot be resolved: {why}",
-            hint="check its name and the network, or bring the image into the engine: `docker pull`, `docker load`",
-        )
+        message = f"base image {reference} cannot be resolved: {why}"
+        hint = "check its name and the network, or bring the image into the engine: `docker pull`, `docker load`"
+        raise SourceError(message, hint=hint)
     return LOCAL + local
 
 
@@ -236,8 +232,7 @@ class InstalledPackage:
 @dataclass(frozen=True)
 class InstalledSoftware:
     """The software in an image: the version and the path of its Python, each package's version and requirements (PEP
-    508) by canonical name, vLLM and FlashInfer (``vllm``, ``flashinfer``) if it has them, and the plain values of its
-    build-metadata.yaml."""
+    508) by canonical name, vLLM and FlashInfer if it has them, and the plain values of its build-metadata.yaml."""
 
     python: str
     executable: str
@@ -247,16 +242,13 @@ class InstalledSoftware:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_installed(
-    endpoint: Endpoint, image: str, labels: Mapping[str, str], platform: str = "", seconds: float = READ_SECONDS
-) -> InstalledSoftware:
+def read_installed(endpoint: Endpoint, image: str, labels: Mapping[str, str], platform: str = "") -> InstalledSoftware:
     """Reads the software of ``image`` in a container with these ``labels``, without a network; ``platform`` chooses one
     of an image of several. Finding its Python takes at most ``seconds``, and so does reading. Raises ImageStateError
     if the engine lacks the image, ImageContentsError if it cannot run its programs or finds no Python in it."""
     with containers.running(endpoint, image, labels=labels, platform=platform) as container:
-        executable = require_python(container, image, seconds=seconds)
-        answer = _answer(container, image, [executable, "-B", "-c", _READ_ALL, METADATA], seconds)
-        return parse(executable, answer)
+        executable = require_python(container, image)
+        return parse(executable, _answer(container, image, [executable, "-B", "-c", _READ_ALL, METADATA]))
 
 
 def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
@@ -294,12 +286,7 @@ def _canonical(name: str) -> str:
 
 
 def read_files(
-    endpoint: Endpoint,
-    image: str,
-    labels: Mapping[str, str],
-    package: str,
-    paths: Collection[str],
-    platform: str = "",
+    endpoint: Endpoint, image: str, labels: Mapping[str, str], package: str, paths: Collection[str], platform: str = ""
 ) -> dict[str, bytes]:
     """Returns those of ``paths`` that exist in ``image``, which are relative to the folder that holds the importable
     ``package`` (``vllm/config.py``). Raises as ``read`` does."""
@@ -344,9 +331,8 @@ class CommandAnswer:
 
 @dataclass(frozen=True)
 class VllmFacts:
-    """The facts about a vLLM: its ``options``, with the values that each may have if these are listed; its
-    ``variables``; the names that are registered (``choices``) by option without dashes, and the ``fields`` of options
-    that take JSON and refuse any other field."""
+    """The facts about a vLLM: its ``options`` with their listed values, its ``variables``, the registered names
+    (``choices``) by option without dashes, and the ``fields`` of options that take JSON and refuse any other field."""
 
     version: str
     options: Mapping[str, tuple[str, ...]]
@@ -392,13 +378,13 @@ def ask_vllm(
     return answers
 
 
-def find_python(container: Container, seconds: float = READ_SECONDS) -> str:
+def find_python(container: Container) -> str:
     """Returns the path of the Python in a container that has vLLM, or of another if none has; empty without any."""
-    result = container.run(["sh", "-c", _FIND_PYTHON], timeout=seconds)
+    result = container.run(["sh", "-c", _FIND_PYTHON], timeout=READ_SECONDS)
     return "" if result.exit_code else result.last_line
 
 
-def require_python(container: Container, image: str, hint: str = "", seconds: float = READ_SECONDS) -> str:
+def require_python(container: Container, image: str, hint: str = "") -> str:
     """Returns the path of the Python in a container of ``image`` as `find_python` does. Raises ImageContentsError if
     there is none, with ``hint``, or it does not run here."""
     if not containers.can_execute(container):
@@ -407,18 +393,17 @@ def require_python(container: Container, image: str, hint: str = "", seconds: fl
             hint="the image is for another processor: run the command on a machine with that processor",
         )
     try:
-        executable = find_python(container, seconds)
+        executable = find_python(container)
     except BuildFailedError:
-        raise ImageContentsError(
-            f"the Python of {image} did not report its version within {seconds:g} seconds", hint=hint
-        ) from None
+        message = f"the Python of {image} did not report its version within {READ_SECONDS} seconds"
+        raise ImageContentsError(message, hint=hint) from None
     if not executable.startswith("/"):
         raise ImageContentsError(f"{image} has no Python 3, so no vLLM either", hint=hint)
     return executable
 
 
-def _answer(container: Container, image: str, argv: list[str], seconds: float = READ_SECONDS) -> dict[str, Any]:
-    result = container.run(argv, timeout=seconds)
+def _answer(container: Container, image: str, argv: list[str]) -> dict[str, Any]:
+    result = container.run(argv, timeout=READ_SECONDS)
     try:
         answer = json.loads(result.last_line)
     except (ValueError, RecursionError):

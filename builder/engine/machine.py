@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from builder.base import machine_record, processes
@@ -16,13 +17,7 @@ from builder.base.machine_record import Machine
 from builder.base.processes import tied_to_parent
 from builder.base.values import dataclass
 from builder.engine import client, containers
-from builder.engine.client import environment, request
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from builder.engine.client import Endpoint
-
+from builder.engine.client import Endpoint, environment, request
 
 # Programs on the machine of an engine: on this one, or by ssh.
 
@@ -108,14 +103,10 @@ _LARGEST_FILE = 65536
 
 
 def read_machine(
-    endpoint: Endpoint,
-    environ: Mapping[str, str],
-    image: str = "",
-    seconds: float = PROGRAMS_SECONDS,
+    endpoint: Endpoint, environ: Mapping[str, str], image: str = "", seconds: float = PROGRAMS_SECONDS
 ) -> Machine:
     """The record of the engine's machine. A machine that is reached neither here nor by ssh is read in a container of
-    ``image``. Whatever cannot be read is empty in it. ``BUILDER_ROOT`` names another folder than / to read in, on a
-    machine that keeps its files elsewhere."""
+    ``image``. Whatever cannot be read is empty. ``BUILDER_ROOT`` names another folder than / to read in."""
     version = _engine_version(endpoint)
     if is_here(endpoint.host):
         architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
@@ -154,32 +145,24 @@ def _engine_version(endpoint: Endpoint) -> str:
 
 def _outputs(environ: Mapping[str, str], seconds: float) -> dict[str, str]:
     """The output of each of the programs that ends by itself, without an error, within so many ``seconds``."""
-    end = time.monotonic() + seconds
-    started = {}
-    for name, argv in machine_record.PROGRAMS.items():
-        try:
-            started[name] = subprocess.Popen(
-                [*argv],
+    from concurrent.futures import ThreadPoolExecutor
+
+    def run(argv: Sequence[str]) -> str:
+        with suppress(OSError, subprocess.TimeoutExpired, subprocess.CalledProcessError):
+            return subprocess.run(
+                argv,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                capture_output=True,
                 env=dict(environ),
                 text=True,
                 errors="replace",
-            )
-        except OSError:  # it is not there
-            continue
-    outputs = {}
-    for name, process in started.items():
-        with process:
-            try:
-                output, _ = process.communicate(timeout=max(end - time.monotonic(), 0.001))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                continue
-            if process.returncode == 0:
-                outputs[name] = output
-    return outputs
+                timeout=seconds,
+                check=True,
+            ).stdout
+        return ""
+
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(machine_record.PROGRAMS, pool.map(run, machine_record.PROGRAMS.values()), strict=True))
 
 
 def _script(places: Sequence[str]) -> str:
@@ -200,28 +183,18 @@ def _files_of(output: str) -> dict[str, str]:
 _MEMINFO = Path("/proc/meminfo")
 
 
-@dataclass(frozen=True)
-class MachineResources:
-    """The resources of a machine: processors, bytes of memory in all, and those that are ``free``, None if that
-    cannot be seen. ``data_root`` is the folder of the engine's images if it is on this machine, else empty."""
-
-    processors: int
-    total: int
-    free: int | None
-    data_root: str
-
-
-def read_build_machine(endpoint: Endpoint, meminfo: Path = _MEMINFO) -> MachineResources | None:
-    """Returns the resources of the machine that builds; None if another one than the engine's does."""
+def read_build_machine(endpoint: Endpoint) -> tuple[int, int | None, int, str] | None:
+    """Returns the processors of the engine's machine, its free (None if unknown) and total memory in bytes, and the
+    folder of the engine's images if it is on this machine. None if another machine builds."""
     if endpoint.builds_elsewhere:
         return None
     info = request(endpoint, "GET", "/info", timeout=30)
     total, free, data_root = int(info.get("MemTotal") or 0), None, ""
-    sizes = processes.sizes(processes.text(meminfo))
+    sizes = processes.sizes(processes.text(_MEMINFO))
     # A socket of this machine may lead into a virtual machine.
     if endpoint.host.startswith("unix://") and sizes.get("MemTotal") == total and "MemAvailable" in sizes:
         free, data_root = sizes["MemAvailable"], str(info.get("DockerRootDir") or "")
-    return MachineResources(int(info.get("NCPU") or 1), total, free, data_root)
+    return int(info.get("NCPU") or 1), free, total, data_root
 
 
 def free_disk(data_root: str) -> int | None:
@@ -285,9 +258,8 @@ def require_supported(endpoint: Endpoint) -> Versions:
     buildx_version = buildx(endpoint)
     if _numbers(buildx_version) < OLDEST_BUILDX:
         oldest = ".".join(map(str, OLDEST_BUILDX))
-        raise EngineError(
-            f"docker buildx is {buildx_version}; {oldest} is the oldest supported version", hint=INSTALL_HINT
-        )
+        message = f"docker buildx is {buildx_version}; {oldest} is the oldest supported version"
+        raise EngineError(message, hint=INSTALL_HINT)
     info = request(endpoint, "GET", "/info", timeout=30)
     return Versions(
         engine=str(version.get("Version", "")),
@@ -322,9 +294,8 @@ def buildx(endpoint: Endpoint) -> str:
     # `github.com/docker/buildx v0.29.1 a32761a…`; distributions leave the v out or add to the number.
     match = re.search(r"\bv?(\d+\.\d+\S*)", result.stdout) if result else None
     if not result or result.returncode or not match:
-        raise EngineError(
-            f"`{' '.join(endpoint.buildx)}` does not run: building needs Docker's buildx plugin", hint=INSTALL_HINT
-        )
+        message = f"`{' '.join(endpoint.buildx)}` does not run: building needs Docker's buildx plugin"
+        raise EngineError(message, hint=INSTALL_HINT)
     return match[1]
 
 
@@ -338,7 +309,6 @@ def _version(endpoint: Endpoint) -> dict[str, Any]:
     version: dict[str, Any] = request(endpoint, "GET", "/version", timeout=10)
     engine = str(version.get("Version", ""))
     if _numbers(engine) < OLDEST_ENGINE:
-        raise EngineError(
-            f"the Docker engine at {endpoint.host} is {engine}; 23.0 is the oldest supported version", hint=INSTALL_HINT
-        )
+        message = f"the Docker engine at {endpoint.host} is {engine}; 23.0 is the oldest supported version"
+        raise EngineError(message, hint=INSTALL_HINT)
     return version

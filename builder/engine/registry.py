@@ -1,16 +1,14 @@
 """Requests to a registry: logins, digests and copies by the engine and buildx, then its tags and what it says of each.
-
-The engine has no question for tags, labels and sizes, so they are asked directly; the engine only says whether the
-registry speaks TLS. No image is pulled for them. The requests are those of
-https://github.com/opencontainers/distribution-spec/blob/main/spec.md; the tokens, of
-https://distribution.github.io/distribution/spec/auth/token/.
-"""
+The engine has no question for tags, labels and sizes:
+https://github.com/opencontainers/distribution-spec/blob/main/spec.md and
+https://distribution.github.io/distribution/spec/auth/token/ say how they are asked for."""
 
 from __future__ import annotations
 
 import base64
 import ipaddress
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -21,13 +19,10 @@ from builder.base import http_client, records
 from builder.base.errors import SourceError, TransferError
 from builder.base.values import dataclass
 from builder.engine import archives, images, machine
-from builder.engine.client import EngineHTTPError, EngineTimeoutError, quoted, request
+from builder.engine.client import Endpoint, EngineHTTPError, EngineTimeoutError, quoted, request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from builder.engine.archives import Descriptor, Receive
-    from builder.engine.client import Endpoint
 
 
 def credentials(reference: str) -> dict[str, str]:
@@ -58,7 +53,7 @@ def auth_headers(reference: str) -> dict[str, str]:
 
 WAIT = 20.0  # seconds
 _COPY_WAIT = 24 * 3600.0
-HINT = "check that the registry of builder.yaml runs, and that you are logged in (`docker login`)"
+HINT = "check the name and the network, that the registry runs, and that you are logged in (`docker login`)"
 _UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
 
 
@@ -71,8 +66,7 @@ def describe(endpoint: Endpoint, reference: str, wait: float) -> dict[str, Any]:
 
 
 def manifest_digest(endpoint: Endpoint, reference: str) -> str | None:
-    """Returns the digest of ``reference`` in its registry; None if the registry has no such image. Raises TransferError
-    if it does not answer, or refuses the login."""
+    """Returns the digest of ``reference`` in its registry; None if that has no such image. Raises TransferError."""
     try:
         return str(describe(endpoint, reference, WAIT)["Descriptor"]["digest"])
     except EngineHTTPError as error:
@@ -105,7 +99,7 @@ _PAGE, _PAGES = 1000, 100
 _LARGEST = 8 << 20  # bytes: a list of tags, a manifest or an image's configuration
 _SECONDS = 60.0
 _AT_ONCE = 8
-_SECTION, _LARGEST_CACHE = "published", 5000
+_SECTION, _LARGEST_CACHE = "described", 5000
 _CERTIFICATES = Path("/etc/docker/certs.d")
 _MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
 _ACCEPTED = {"accept": ", ".join((*archives.INDEX_TYPES, *_MANIFESTS, "*/*")), "accept-encoding": "identity"}
@@ -122,9 +116,8 @@ _HINT = "check the name and the network; a private registry needs `docker login`
 
 @dataclass(frozen=True)
 class PublishedImage:
-    """An image of a registry: the digest that its tag stands for, the day in its tag or else the day on which it was
-    made (``YYYY-MM-DD``, empty if neither is known), what its labels say of its contents (the keys are those of
-    ``_LABELS``), and its packed size in bytes."""
+    """An image of a registry: the digest of its tag, the day in its tag or else the day on which it was made
+    (``YYYY-MM-DD``, or empty), what its labels say (by the keys of ``_LABELS``), and its packed size in bytes."""
 
     tag: str
     day: str
@@ -196,17 +189,10 @@ def published(
         if read:
             images.store_cache(cache, section, every if len(every) < _LARGEST_CACHE else read)
         described = ((tag, digest, every[digest]) for tag, digest in by_tag.items() if every[digest])
-        return tuple(_published(*each) for each in described)
-
-
-def _published(tag: str, digest: str, described: Mapping[str, Any]) -> PublishedImage:
-    labels = {}
-    for name, pattern in _LABELS.items():
-        keys = sorted(key for key, value in described["labels"].items() if pattern.search(key) and value)
-        if keys:
-            labels[name] = str(described["labels"][keys[0]])
-    day = images.day_of(tag) or images.day_of(str(described["created"])[:10])
-    return PublishedImage(tag, day, digest, labels, sum(map(int, described["layers"].values())))
+        return tuple(
+            PublishedImage(tag, images.day_of(tag) or about["day"], digest, about["labels"], about["size"])
+            for tag, digest, about in described
+        )
 
 
 def manifest_fingerprint(endpoint: Endpoint, reference: str, platform: str) -> str:
@@ -236,13 +222,17 @@ def _digests(session: _RegistrySession, wanted: Iterable[str]) -> dict[str, str]
 
 
 def _described(session: _RegistrySession, digest: str, platform: str) -> dict[str, Any]:
-    """When an image was made, its labels and the sizes of its packed layers; empty for one of another platform."""
+    """The day, labels and size of a `PublishedImage`; empty for an image of another platform."""
     manifest, configuration = _image(session, digest, platform)
-    labels = (configuration.get("config") or {}).get("Labels") or {}
+    written = sorted(((configuration.get("config") or {}).get("Labels") or {}).items())
+    labels = {}
+    for name, pattern in _LABELS.items():
+        if values := [value for key, value in written if pattern.search(key) and value]:
+            labels[name] = str(values[0])
     return configuration and {
-        "created": str(configuration.get("created")),
-        "labels": {str(key): str(value) for key, value in labels.items()},
-        "layers": {_digest(layer): int(layer["size"]) for layer in manifest["layers"]},
+        "day": images.day_of(str(configuration.get("created"))[:10]),
+        "labels": labels,
+        "size": sum({layer["digest"]: int(layer["size"]) for layer in manifest["layers"]}.values()),
     }
 
 
@@ -355,14 +345,16 @@ def _authorization(client: Any, refused: Any, login: Mapping[str, str], *, secur
         raise http_client.NoAnswerError(message)
     parameters = {name: value for name, value in parameters.items() if name in {"service", "scope"}}
     url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(parameters)}"
-    answer = _successful(_send(client, url, {"authorization": basic} if basic else {}), "a token")
+    try:
+        answer = _successful(_send(client, url, {"authorization": basic} if basic else {}), "a token")
+    except http_client.NoAnswerError as error:
+        raise http_client.NoAnswerError(f"its server for logins, {realm}: {error}") from None
     token = records.parse_json(answer.content)
     return f"Bearer {token.get('token') or token['access_token']}"
 
 
 def _is_secure(endpoint: Endpoint, host: str) -> bool:
-    """False if the engine speaks to the registry without TLS: on this machine, and if its configuration says so
-    (``insecure-registries``)."""
+    """False if the engine speaks to the registry without TLS: on this machine, and for ``insecure-registries``."""
     configuration = request(endpoint, "GET", "/info").get("RegistryConfig") or {}
     if index := (configuration.get("IndexConfigs") or {}).get(host):
         return bool(index.get("Secure", True))

@@ -139,10 +139,9 @@ def _follow(
             if time.monotonic() - layers.changed_at > IDLE:
                 raise TransferError(stuck, hint=stuck_hint)
     except json.JSONDecodeError:
-        raise TransferError(
-            "the engine's response ended early",
-            hint="`docker info` shows whether the engine runs; then run the command again",
-        ) from None
+        message = "the engine's response ended early"
+        hint = "`docker info` shows whether the engine runs; then run the command again"
+        raise TransferError(message, hint=hint) from None
     except EngineHTTPError as error:
         raise TransferError(f"{where}: {error.explanation}", hint=_hint(error.explanation)) from None
     except EngineTimeoutError:
@@ -155,8 +154,13 @@ def _hint(error: str) -> str:
     lowered = error.lower()
     if NO_ROOM in lowered:
         return NO_ROOM_HINT
-    if any(phrase in lowered for phrase in ("unauthorized", "no basic auth", "denied", "authentication required")):
+    refused = ("unauthorized", "no basic auth", "denied", "authentication required", "403 forbidden")
+    if any(phrase in lowered for phrase in refused):
         return "log in first: `docker login REGISTRY`"
+    if (
+        "unexpected commit digest" in lowered
+    ):  # containerd keeps the part until its next clean-up, and would take it again
+        return "a layer arrived damaged: run the command again in a minute, when the engine has removed that part"
     if "server gave http response to https client" in lowered:
         return 'the registry has no TLS: add it to "insecure-registries" in the daemon.json of this engine'
     return (
@@ -181,10 +185,8 @@ def serving(endpoint: Endpoint, environ: Mapping[str, str], on_progress: OnLayer
     """Runs a registry (BUILDER_REGISTRY_IMAGE) during the block; yields its port on 127.0.0.1. Raises TransferError
     if the engine is not on this machine, or the registry's image cannot be pulled or started."""
     if not endpoint.host.startswith("unix://"):
-        raise TransferError(
-            f"the engine at {endpoint.host} is not on this machine, so builder cannot start a registry beside it",
-            hint=_OWN_REGISTRY_HINT,
-        )
+        message = f"the engine at {endpoint.host} is not on this machine, so builder cannot start a registry beside it"
+        raise TransferError(message, hint=_OWN_REGISTRY_HINT)
     for orphan in containers.container_listing(endpoint, LABEL):  # of a process that was killed
         if not Path("/proc", orphan["Labels"][LABEL]).exists():
             containers.remove_container(endpoint, orphan["Id"])
@@ -209,10 +211,9 @@ def _create(endpoint: Endpoint, image: str, port: int, on_progress: OnLayerProgr
         try:
             pull_layers(endpoint, repository, tag, {}, on_progress)
         except TransferError as error:
-            raise TransferError(
-                f"no registry is available for the copy: {error.message}",
-                hint="set `registry:` in builder.yaml, or name a registry image in BUILDER_REGISTRY_IMAGE",
-            ) from None
+            message = f"no registry is available for the copy: {error.message}"
+            hint = "set `registry:` in builder.yaml, or name a registry image in BUILDER_REGISTRY_IMAGE"
+            raise TransferError(message, hint=hint) from None
     body = {
         "Image": image,
         "Env": [f"REGISTRY_HTTP_ADDR=127.0.0.1:{port}", "REGISTRY_LOG_LEVEL=warn", "OTEL_TRACES_EXPORTER=none"],
@@ -236,10 +237,8 @@ def _await(endpoint: Endpoint, container: str, port: int) -> None:
     lines = []
     with suppress(EngineHTTPError):  # a container that ended is removed
         lines = [line.text for line in containers.container_log(endpoint, container, tail=1)]
-    raise TransferError(
-        f"the registry for the copy did not start: {''.join(lines) or 'it does not answer'}",
-        hint=_OWN_REGISTRY_HINT,
-    )
+    message = f"the registry for the copy did not start: {''.join(lines) or 'it does not answer'}"
+    raise TransferError(message, hint=_OWN_REGISTRY_HINT)
 
 
 # ssh's message after it requested any free port of the other machine.
@@ -268,8 +267,7 @@ def require_route(endpoint: Endpoint) -> None:
 @contextmanager
 def to_loopback(endpoint: Endpoint, port: int) -> Iterator[int]:
     """Forwards a port of the node's own 127.0.0.1 to ``port`` on this machine's during the block; yields the former. A
-    node on this machine (unix://) needs no tunnel; to one behind ssh, a reverse tunnel is opened. Raises TransferError
-    as `require_route` does, and if ssh fails."""
+    node on this machine needs no tunnel; to one behind ssh, a reverse tunnel is opened. Raises TransferError."""
     require_route(endpoint)
     if endpoint.host.startswith("unix://"):
         yield port
@@ -298,7 +296,6 @@ def _allocated(endpoint: Endpoint, process: subprocess.Popen[str]) -> int:
         if match := _ALLOCATED.search(line):
             return int(match[1])
         lines.append(line.strip())
-    raise TransferError(
-        f"the tunnel to {endpoint.host} did not open: {'; '.join(lines[-3:]) or 'ssh ended'}",
-        hint="check that `ssh` logs in without a password, and that sshd allows TCP forwarding",
-    )
+    message = f"the tunnel to {endpoint.host} did not open: {'; '.join(lines[-3:]) or 'ssh ended'}"
+    hint = "check that `ssh` logs in without a password, and that sshd allows TCP forwarding"
+    raise TransferError(message, hint=hint)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from builder.base.errors import ConflictError, FileProblemsError, UsageError
@@ -203,9 +204,7 @@ def _recorded(
     runs: Sequence[Evidence],
     probes: Mapping[str, str] | None = None,
 ) -> RecordedRuns:
-    def present(kind: Kind) -> Subject:
-        return standing.present_subject(project, lock, image, model, kind, recipe=recipe, environ=environ)
-
+    present = partial(standing.present_subject, project, lock, image, model, recipe=recipe, environ=environ)
     return RecordedRuns(image, runs, present, probes or {})
 
 
@@ -422,14 +421,17 @@ def failed_proof(project: Project, environ: Mapping[str, str], lock: Lock, name:
 
 
 def described(workspace: Workspace, lock: Lock, name: ImageName, now: ImageName | None, model: str | None) -> str:
-    """All that is known of an image before a pointer goes to it: its mark, why `unfit` would pass over it, and its last
-    proofs. Raises FileProblemsError."""
+    """All that is known of an image before a pointer goes to it: its mark, why `unfit` would pass over it, its models'
+    marks on it, and its last proofs. Raises FileProblemsError."""
     record = lock.image(name)
     marked = record.status if record and record.status != "untested" else "unmarked"
     words = [f"{marked}: {record.note}" if record and record.note else marked]
     reason = pointers.unfit_reason(lock, name, now) if now else ""
     words += [reason] if reason and "marked" not in reason else []
     for each in (model,) if model else models_of(workspace.project, lock, name):
+        pairing = pointers.pairing_with(lock.models.get(each), name)
+        note = f": {pairing.note}" if pairing.note else ""
+        words += [f"{pairing.status} for {each}{note}"] if pairing.status != "untested" else []
         run = last_proof(workspace.project, lock, name, each, workspace.environment)
         verdicts = {"pass": "passed", "fail": "failed", "changed": "found a change", "unclear": "reached no verdict"}
         words.append(f"its proof for {each} {run if isinstance(run, str) else verdicts[run.verdict]}")

@@ -109,8 +109,7 @@ class Evidence:
     ``goldens`` are the token ids of a proof, by conversation, each as the beginning of a SHA-256. ``chosen`` is what
     vLLM chose by itself (`server_log.read_choices`). ``raw`` is the digest
     of the tool's whole output (`raw_answers`). ``accepted`` is the note with which changes were accepted as
-    meant; the verdict then is ``pass``. ``foreign`` is not empty for a run of others that came with an archive of an
-    earlier version: it counts for nothing. ``sequence`` is its place among the runs of its number, which clocks have no
+    meant; the verdict then is ``pass``. ``sequence`` is its place among the runs of its number, which clocks have no
     part in; `add_run` gives it. ``file`` is the name of the file that it was read from, and no part of it.
     """
 
@@ -130,7 +129,6 @@ class Evidence:
     chosen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     raw: str | None = None
     accepted: str = ""
-    foreign: str = ""
     sequence: int = 0
     file: str = field(default="", compare=False)
 
@@ -157,35 +155,29 @@ SCHEMA = Path(__file__).parent / "evidence.schema.json"
 FORMAT = 1
 HINT = "restore the committed file with git, or delete it: each file is one run, independent of the others"
 _ALWAYS = frozenset({*("name", "version", "set", "started", "verdict", "seconds"), *("image", "fingerprint")})
-_FIRST_FACTS = frozenset({"gpu", "gpus", "driver", "platform", "cpu", "memory"})
 _DERIVED = ("n", "mean", "std")
 _TOLD = 3  # problems of one file: the first say enough
-# What may be otherwise in another copy of the same run: where it came from, and its place among the runs there.
-_OF_THE_COPY = frozenset({"foreign", "sequence"})
 
 
 def evidence_document(evidence: Evidence) -> dict[str, Any]:
     """The record as JSON data, without what is empty. The derived figures are in it as well, so that a reader needs no
     statistics."""
-    data = {name: value for name, value in records.plain(evidence).items() if value or name in _ALWAYS}
+    data = _filled(records.plain(evidence))
     data.pop("file", None)
     data["seconds"] = float(evidence.seconds)
-    subject = {name: value for name, value in data["subject"].items() if value or name in _ALWAYS}
+    data["subject"] = subject = _filled(data["subject"])
     if evidence.subject.machine:
-        subject["machine"] = _known(subject["machine"])
+        subject["machine"] = _filled(subject["machine"])
     if evidence.subject.workers:
-        subject["workers"] = list(map(_known, subject["workers"]))
-    data["subject"] = subject
+        subject["workers"] = list(map(_filled, subject["workers"]))
     if evidence.figures:
         data["figures"] = list(map(figure_document, evidence.figures))
     return {"format": FORMAT, **data}
 
 
-def _known(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """A machine without what is not known. The first facts of it that were recorded are always there, so that the
-    identity of an earlier run stays."""
-    facts = machine.items()
-    return {name: value for name, value in facts if value or name in _FIRST_FACTS or (name == "cma" and value == 0)}
+def _filled(block: Mapping[str, Any]) -> dict[str, Any]:
+    """A block without what is empty or not known. A machine may have no CMA at all: that is known."""
+    return {name: value for name, value in block.items() if value or name in _ALWAYS or (name == "cma" and value == 0)}
 
 
 def figure_document(figure: Figure) -> dict[str, Any]:
@@ -197,13 +189,9 @@ def evidence_text(evidence: Evidence) -> str:
     return json.dumps(evidence_document(evidence), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
-def evidence_identity(evidence: Evidence) -> str:
-    """The SHA-256 of a run, in hex digits: the same for each copy of it, wherever it came from."""
-    return _digest(evidence_document(evidence))
-
-
 def parse_evidence(content: bytes, file: str) -> tuple[Evidence, str]:
-    """The evidence in the content of ``file``, and its identity. Raises FileProblemsError with the faults."""
+    """The evidence in the content of ``file``, and its identity: a SHA-256 in hex digits, the same for each copy.
+    Raises FileProblemsError with the faults."""
     try:
         data = _decoder().decode(content.decode())
         if not (faults := list(_faults(data))):
@@ -232,8 +220,9 @@ def _decoder() -> json.JSONDecoder:
 
 
 def _digest(data: Mapping[str, Any]) -> str:
-    """The digest of the data whatever its layout is: git and editors change line ends and indentation."""
-    kept = {name: value for name, value in data.items() if name not in _OF_THE_COPY}
+    """The digest of the data whatever its layout is, since git and editors change line ends and indentation, and
+    whatever its place among the runs of its number is."""
+    kept = {name: value for name, value in data.items() if name != "sequence"}
     plain = json.dumps(kept, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(plain.encode()).hexdigest()
 
@@ -315,10 +304,9 @@ def add_run(project: Project, name: ImageName, evidence: Evidence, raw: bytes | 
     evidence = _fitted(replace(evidence, sequence=min(last + 1, _LAST_SEQUENCE)))
     text = evidence_text(evidence).encode()
     try:
-        parse_evidence(text, "evidence")
+        _, digest = parse_evidence(text, "evidence")
     except FileProblemsError as error:
         raise ValueError(f"evidence of {name}: {error.message}") from None
-    digest = evidence_identity(evidence)
     for each in _file_names(target):
         if (parts := _NAME.fullmatch(each)) and digest.startswith(parts["digest"]):
             return target / each
@@ -329,10 +317,8 @@ def add_run(project: Project, name: ImageName, evidence: Evidence, raw: bytes | 
     return path
 
 
-def file_name(evidence: Evidence, digest: str = "") -> str:
-    """The name of a run's file; ``digest`` is its identity, if known already."""
+def file_name(evidence: Evidence, digest: str) -> str:
     started = evidence.started.replace("-", "").replace(":", "")
-    digest = digest or evidence_identity(evidence)
     return f"{started}-{evidence.kind}-{evidence.name}-{digest[:8]}.json"
 
 
@@ -382,8 +368,7 @@ def look_for_runs(project: Project, name: ImageName) -> KeptEvidence:
     problems: list[Problem] = []
     for each in names:
         try:
-            run = read_run(each, files.read_plain_file(f"{place}/{each}", LARGEST), f"{shown}/{each}")
-            runs += [] if run.foreign else [run]
+            runs.append(read_run(each, files.read_plain_file(f"{place}/{each}", LARGEST), f"{shown}/{each}"))
         except OSError as error:
             problems.append(Problem(Location(f"{shown}/{each}"), error.strerror or str(error)))
         except FileProblemsError as error:

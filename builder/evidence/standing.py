@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from builder.base.errors import Problem
-    from builder.base.machine_record import Machine
     from builder.base.project import Project
     from builder.definitions.configuration import RequiredEvidence
     from builder.definitions.recipe import Recipe
@@ -70,15 +69,12 @@ def _reasons(evidence: Evidence, present: Subject, set_now: str | None) -> Itera
             "the run used options that are not in the recipe" if then.overrides else "the run did not use these options"
         )
     if then.machine and present.machine:
-        yield from _of_machine(then.machine, present.machine)
+        parts = {"GPU", "driver"} if then.machine.gpu or present.machine.gpu else {"processor"}
+        changes = machine_changes(then.machine, present.machine)
+        yield from (f"the machine changed: {change}" for change in changes if change.part in parts)
     if _differ(evidence.set, set_now):
         sets = {"prove": "the conversations", "bench": "the profile", "same": "the texts"}
         yield f"{sets.get(evidence.kind, 'the probe')} changed"
-
-
-def _of_machine(then: Machine, now: Machine) -> Iterator[str]:
-    parts = {"GPU", "driver"} if then.gpu or now.gpu else {"processor"}
-    return (f"the machine changed: {change}" for change in machine_changes(then, now) if change.part in parts)
 
 
 def _differ(then: str | None, now: str | None) -> bool:
@@ -201,7 +197,7 @@ def evidence_overview(
         for model in dict.fromkeys((*served, *(run.subject.model for run in kept.runs))):
             facts = facts_with(name, model)
             wanted = configured.required_of(model)
-            required = _named(wanted.joined(facts.requires) if facts else wanted, kept.runs)
+            required = _named(wanted.joined(facts.recipe.requires) if facts else wanted, kept.runs)
             present = functools.partial(present_of, name, model)
             pairings.append(standing_of(model, kept.runs, present, required, present_sets))
         last = {(run.kind, run.name, run.subject.model): run for run in kept.runs}
@@ -249,15 +245,12 @@ _KEYS = frozenset({"VLLM_API_KEY"})
 
 @dataclass(frozen=True)
 class ServedFacts:
-    """The parts of a subject that a recipe gives. ``arguments`` are digests by kind, none where its command cannot be
+    """A recipe with its parts of a subject. ``arguments`` are digests by kind, none where its command cannot be
     rendered."""
 
-    file: str
-    model: str | None
-    revision: str | None
+    recipe: Recipe
     arguments: Mapping[Kind, str]
     template: str | None
-    requires: RequiredEvidence
 
 
 def present_subject(
@@ -292,8 +285,8 @@ def subject_with(
     """The present subject of a run of this kind with a recipe of these facts."""
     record, pairing = lock.image(image), pairing_of(lock, image, model)
     revision = pairing.revision if pairing else None
-    if facts and facts.model == model and facts.revision:
-        revision = facts.revision
+    if facts and facts.recipe.model == model and facts.recipe.revision:
+        revision = facts.recipe.revision
     if model and revision and not hub_cache.is_commit(revision):
         revision = hub_cache.revision(environ, model, revision) or revision
     return Subject(
@@ -302,7 +295,7 @@ def subject_with(
         model=model,
         revision=revision,
         template=facts.template if facts else None,
-        recipe=facts.file if facts else pairing.recipe if pairing else None,
+        recipe=facts.recipe.file if facts else pairing.recipe if pairing else None,
         arguments=facts.arguments.get(kind) if facts else None,
         overrides=dict(overrides),
     )
@@ -334,7 +327,7 @@ def served_facts(
         server = of_arguments("bench", words, used.env)  # probes and comparisons depend on the same as a benchmark
         digests = {"prove": of_arguments("prove", words), "bench": server, "probe": server, "same": server}
         template = _mounted_template(project, used, words, environ)
-    return ServedFacts(used.file, used.model, used.revision, digests, template, used.requires)
+    return ServedFacts(used, digests, template)
 
 
 def of_arguments(kind: Kind, words: Sequence[str], env: Mapping[str, object] = NOTHING) -> str:

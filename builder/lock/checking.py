@@ -7,12 +7,14 @@ keywords that the schema uses. Every scalar is text to it, so it reads `pattern`
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from builder.base import words
 from builder.base.errors import LockError, Problem
 
 if TYPE_CHECKING:
@@ -27,8 +29,11 @@ if TYPE_CHECKING:
 Data: TypeAlias = "dict[str, Data] | list[Data] | str | None"
 
 END = "..."  # the last line of every lock: YAML's own mark for the end of a document
-TAKE_BACK = "restore the committed file: `git checkout -- images.lock`, or rebuild it with `builder lock --recover`"
-CORRECT = "correct these lines, or restore the committed file with `git checkout -- images.lock`"
+# With HEAD git takes a file also in an unfinished merge, and one whose damage was added already.
+TAKE_BACK = (
+    "restore the committed file: `git checkout HEAD -- images.lock`, or rebuild it with `builder lock --recover`"
+)
+CORRECT = "correct these lines, or restore the committed file with `git checkout HEAD -- images.lock`"
 MERGE = (
     "`builder lock --merge` keeps what both sides built, and renumbers one image where both gave the same number; to"
     " keep one side only: `git checkout --ours images.lock` or `--theirs`"
@@ -47,56 +52,55 @@ def conflict_marks(text: str) -> list[tuple[int, str]]:
 
 
 @cache
-def _schema() -> dict[str, Any]:
-    import json
+def _schema() -> Any:
+    return json.loads(Path(__file__).with_name("lock.schema.json").read_bytes())
 
-    schema: dict[str, Any] = json.loads(Path(__file__).with_name("lock.schema.json").read_bytes())
-    return schema
+
+def _part(reference: str) -> Any:
+    """The part of the schema with this name or reference; the whole schema for an empty one."""
+    return _schema()["$defs"][reference.rpartition("/")[2]] if reference else _schema()
 
 
 def pattern(name: str) -> str:
-    text: str = _schema()["$defs"][name]["pattern"]
-    return text
+    return str(_part(name)["pattern"])
 
 
 def is_a(name: str, data: Data) -> bool:
     """True if ``data`` is of a kind in the schema. The names among them become folders, arguments and lines of
     Dockerfiles: none leads to another folder, begins like an option, or holds a line break."""
-    return _fits(_named(name), data)
+    return _fits(_check_of(name), data)
 
 
 def problems(data: Data) -> Problems:
     """All that is wrong in the data of a file: for each problem, the path to its place and a message."""
     wrong: Problems = []
-    _file()(data, (), wrong)
+    _check_of("")(data, (), wrong)
     return wrong
 
 
 @cache
-def _file() -> Check:
-    return _check(_schema())
-
-
-@cache
-def _named(name: str) -> Check:
-    return _check(_schema()["$defs"][name])
+def _check_of(reference: str) -> Check:
+    return _check(_part(reference))
 
 
 def _check(schema: dict[str, Any]) -> Check:
     if "$ref" in schema:
-        return _named(schema["$ref"].rpartition("/")[2])
+        return _check_of(schema["$ref"])
     if "if" in schema:
-        return _either(schema["if"].get("required", []), _check(schema["then"]), _check(schema["else"]))
-    if "anyOf" in schema:
-        return _any_of([_check(each) for each in schema["anyOf"]], schema["description"])
+        needed = set(schema["if"].get("required", ()))
+        then, otherwise = _check(schema["then"]), _check(schema["else"])
+        return lambda data, place, wrong: (then if isinstance(data, dict) and needed <= data.keys() else otherwise)(
+            data, place, wrong
+        )
     if schema.get("type") == "object":
         return _block(schema)
     return _list(_check(schema["items"])) if schema.get("type") == "array" else _scalar(schema)
 
 
 def _scalar(schema: dict[str, Any]) -> Check:
-    pattern = schema.get("pattern", ".*")
-    matches, has_time = re.compile(pattern, re.DOTALL).fullmatch, _TIME in pattern
+    alternatives = [pattern(each["$ref"]) for each in schema.get("anyOf", ())]
+    expression = "|".join(alternatives) or schema.get("pattern", ".*")
+    matches, has_time = re.compile(expression, re.DOTALL).fullmatch, _TIME in expression
 
     def check(data: Data, place: Place, wrong: Problems) -> None:
         if not (isinstance(data, str) and matches(data) and (not has_time or _is_moment(data))):
@@ -115,22 +119,6 @@ def _is_moment(text: str) -> bool:
         return 1 < datetime.fromisoformat(text.rpartition(" ")[2]).year < 9999
     except ValueError:
         return False
-
-
-def _either(needed: list[str], then: Check, otherwise: Check) -> Check:
-    def check(data: Data, place: Place, wrong: Problems) -> None:
-        applies = isinstance(data, dict) and all(key in data for key in needed)
-        (then if applies else otherwise)(data, place, wrong)
-
-    return check
-
-
-def _any_of(checks: list[Check], expected: str) -> Check:
-    def check(data: Data, place: Place, wrong: Problems) -> None:
-        if not any(_fits(each, data) for each in checks):
-            wrong.append(_expected(expected, data, place))
-
-    return check
 
 
 def _list(item: Check) -> Check:
@@ -168,7 +156,9 @@ def _block(schema: dict[str, Any]) -> Check:
                 for each, value in zip(further, (key, item), strict=True):
                     each(value, inside, wrong)
         for key in unknown:
-            wrong.append((_path((place, key)), f"unknown key `{key}`{_suggested(key, keys.keys() - data.keys())}"))
+            suggestion = words.did_you_mean(key, sorted(keys.keys() - data.keys()), code=True)
+            message = f"unknown key `{key}`" + (f": {suggestion}" if suggestion else "")
+            wrong.append((_path((place, key)), message))
         missing = ", ".join(f"`{key}`" for key in required if key not in data)
         if missing and not unknown:  # the unknown one may be the missing one
             wrong.append(_at_key(place, f"lacks {missing}"))
@@ -180,13 +170,6 @@ def _fits(check: Check, data: Data) -> bool:
     wrong: Problems = []
     check(data, (), wrong)
     return not wrong
-
-
-def _suggested(key: str, keys: Iterable[str]) -> str:
-    from builder.base.words import did_you_mean
-
-    suggestion = did_you_mean(key, sorted(keys), code=True)
-    return f": {suggestion}" if suggestion else ""
 
 
 def _expected(what: str, data: Data, place: Place) -> tuple[ValuePath, str]:

@@ -54,17 +54,13 @@ class RecordedFile:
     digest: DigestText | None = None
     header: DigestText | None = None
 
-    def __post_init__(self) -> None:
-        if self.size < 0:
-            raise ValueError(f"`size`: {self.size} is below 0")
-
 
 @dataclass(frozen=True)
 class RecordedSource:
-    """A source: the definition's request (in the file ``asked``), the files of it that were used, and the commit that
-    this led to."""
+    """A source: the definition's request (``asked``), the files of it that were used, and the commit that this led
+    to."""
 
-    requested: str
+    asked: str
     files: Mapping[FileText, RecordedFile]
     commit: CommitText | None = None
 
@@ -84,10 +80,6 @@ class CheckpointRevision:
     files: Mapping[FileText, RecordedFile]
     mods: tuple[ModText, ...] = ()
     folder: FolderText | None = None
-
-    def __post_init__(self) -> None:
-        if self.sequence < 0:
-            raise ValueError(f"`sequence`: {self.sequence} is below 0")
 
     @property
     def size(self) -> int:
@@ -153,34 +145,25 @@ def read_checkpoints_lock(project: Project) -> CheckpointRecords:
 def parse_checkpoints_lock(text: bytes, file: str) -> CheckpointRecords:
     """Reads the records in ``text``, which errors call ``file``. Raises LockError."""
     try:
-        data = json.loads(text.decode())
+        data = records.parse_json(text.decode())
         version = data.pop("version", None) if isinstance(data, dict) else None
         if version == VERSION:
-            _rename_in_sources(data, "asked", "requested")
             return records.record(CheckpointRecords, data)
         damage, place = f"it does not begin with `version: {VERSION}`", ""
-    except (ValueError, RecursionError, AttributeError, TypeError, KeyError) as error:
+    except ValueError as error:
         version, damage = None, f"{error!s:.200}"
         place = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
     if type(version) is int and version > VERSION:
         message = f"{file} has version {version}, which this version of builder cannot read"
         raise NewerLockError(message, hint="update builder")
-    hint = f"restore the committed file: `git checkout -- {file}`; older versions: `git log -p {file}`"
+    hint = f"restore the committed file: `git checkout HEAD -- {file}`; older versions: `git log -p {file}`"
     raise LockError(f"{file}{place}: the file is damaged: {damage}", hint=hint)
 
 
 def written(made: CheckpointRecords) -> bytes:
     checkpoints = {name: _filled(records.plain(revisions)) for name, revisions in made.checkpoints.items() if revisions}
     content = {"version": VERSION, "checkpoints": checkpoints}
-    _rename_in_sources(content, "requested", "asked")
     return (json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
-
-
-def _rename_in_sources(content: Any, before: str, after: str) -> None:
-    for revisions in content["checkpoints"].values():
-        for revision in revisions.values():
-            for source in revision["sources"].values():
-                source[after] = source.pop(before)
 
 
 def _filled(data: Any) -> Any:

@@ -58,7 +58,7 @@ class PackagesFile:
             entry = name.partition(".")[0].replace("base-packages", "base")
             raise LockError(
                 f"{self.path} {state}",
-                hint=f"`git checkout -- {self.path}` restores the committed file; if none is committed, remove"
+                hint=f"`git checkout HEAD -- {self.path}` restores the committed file; if none is committed, remove"
                 f" the entry `{entry}` of {definition} from images.lock, then run `builder lock {definition}`",
             )
         return content
@@ -96,7 +96,7 @@ def parse_packages(text: str, file: str) -> PythonPin:
             raise LockError(
                 f"{file}:{number}: expected NAME==VERSION with --hash=sha256: digests, or a known comment, found"
                 f" `{line[:60]}`",
-                hint=f"`git checkout -- {file}` restores the committed file",
+                hint=f"`git checkout HEAD -- {file}` restores the committed file",
             )
     newest, as_of = ("".join(facts[name]) for name in ("newest", "as_of"))
     return PythonPin(tuple(facts["asked"]), newest, tuple(packages), as_of, tuple(facts["undated"]))

@@ -254,19 +254,13 @@ def _asked_as(pin: SourcePin, old: str, new: str) -> SourcePin:
 def _source(data: Block) -> SourcePin:
     if "git" in data:
         commit, _, date = data["commit"].partition(" of ")
-        patches = (*map(_pull, data.get("pulls", ())), *map(_patch, data.get("patches", ())))
-        return model.GitPin(data["git"], data["asked"], commit, data["version"], date, patches)
+        patches = [SourcePatch(p["number"], p["head"], p["sha256"], p.get("base", "")) for p in data.get("pulls", ())]
+        files = data.get("patches", ())
+        patches += (SourcePatch(p["file"], sha256=p["sha256"], strip=int(p.get("strip", 1))) for p in files)
+        return model.GitPin(data["git"], data["asked"], commit, data["version"], date, tuple(patches))
     if "base" in data:
         return model.IncludedPin(data["base"], data["version"], data.get("commit"))
     return model.WheelPin(data["asked"], data["version"], data.get("commit"))
-
-
-def _pull(data: Block) -> SourcePatch:
-    return SourcePatch(data["number"], data["head"], data["sha256"], data.get("base", ""))
-
-
-def _patch(data: Block) -> SourcePatch:
-    return SourcePatch(data["file"], sha256=data["sha256"], strip=int(data.get("strip", 1)))
 
 
 def pins_data(definition: str, platform: str, pins: Pins) -> Block:
@@ -296,20 +290,15 @@ def _source_data(pin: SourcePin) -> Block:
         return _filled(base=pin.base, version=pin.version, commit=pin.commit)
     if isinstance(pin, model.WheelPin):
         return _filled(asked=pin.requested, version=pin.version, commit=pin.commit)
-    return _filled(
-        asked=pin.requested,
-        git=pin.git,
-        version=pin.version,
-        commit=f"{pin.commit} of {pin.date}",
-        pulls=[_pull_data(patch) for patch in pin.patches if patch.is_pull],
-        patches=[_patch_data(patch) for patch in pin.patches if not patch.is_pull],
-    )
-
-
-def _pull_data(patch: SourcePatch) -> Block:
-    number = int(patch.name) if patch.name.isdecimal() else patch.name
-    return _filled(number=number, head=patch.head, sha256=patch.sha256, base=patch.base)
-
-
-def _patch_data(patch: SourcePatch) -> Block:
-    return {"file": patch.name, "sha256": patch.sha256} | ({} if patch.strip == 1 else {"strip": patch.strip})
+    pulls = [
+        _filled(number=int(p.name) if p.name.isdecimal() else p.name, head=p.head, sha256=p.sha256, base=p.base)
+        for p in pin.patches
+        if p.is_pull
+    ]
+    patches = [
+        {"file": p.name, "sha256": p.sha256} | ({} if p.strip == 1 else {"strip": p.strip})
+        for p in pin.patches
+        if not p.is_pull
+    ]
+    commit = f"{pin.commit} of {pin.date}"
+    return _filled(asked=pin.requested, git=pin.git, version=pin.version, commit=commit, pulls=pulls, patches=patches)

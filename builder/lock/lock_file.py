@@ -7,13 +7,11 @@ A file with any error is refused as a whole. A killed writer leaves the old file
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from builder.base import files, words
+from builder.base import files, records, words
 from builder.base.errors import Location, LockBusyError, LockError, NewerLockError, Problem
 from builder.base.values import dataclass
 from builder.lock import checking, closures, layout, text
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from builder.base.files import FileLock
     from builder.base.project import Project
     from builder.lock.closures import Load
-    from builder.lock.text import Comments
 
 
 # The journal: which number is being given, or which pointer moved, at this moment. images.lock is the record, and
@@ -35,8 +32,18 @@ if TYPE_CHECKING:
 # the engine, the build directory) is announced here first, so that whoever takes the writer's lock next can finish
 # the change of a killed process or undo it (``builder.numbers.images_lock``).
 
-_ENGINE_ID = re.compile("(?:sha256:[0-9a-f]{64})?")
-_LARGEST = 1 << 16
+
+@dataclass(frozen=True)
+class _Announced:
+    """A file of the journal. Anyone may have written it: the names in it become folders."""
+
+    repository: Annotated[str, checking.pattern("repository")]
+    number: int
+    engine_id: Annotated[str, "(?:sha256:[0-9a-f]{64})?"]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.number < 10**18:
+            raise ValueError(f"{self.number} is no number")
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class Entry:
 def write_journal(project: Project, name: ImageName, engine_id: str) -> None:
     """Announces a change, on the disk before this returns. A repository has one entry: the last one counts."""
     files.make_folder(project.journal)
-    content = json.dumps({"repository": name.repository, "number": name.number, "engine_id": engine_id})
+    content = records.text_of(_Announced(name.repository, name.number, engine_id), {})
     files.write_alone(project.journal / f"{name.repository.replace('/', '_')}.json", content.encode())
 
 
@@ -65,29 +72,15 @@ def journal_entries(project: Project) -> Iterator[Entry]:
     file that announces none: what is undone by it is deleted."""
     for path in sorted(project.journal.glob("*.json")):
         try:
-            yield _entry(path)
+            announced = records.read_file(path, _Announced, largest=1 << 16)
         except FileNotFoundError:
             continue
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (OSError, ValueError):
             raise LockError(
                 f"{project.relative(path)} does not describe a change that builder makes",
                 hint="find out where the file came from, then remove it; `builder verify` shows what does not match",
             ) from None
-
-
-def _entry(path: Path) -> Entry:
-    announced = json.loads(files.read_plain_file(path, _LARGEST))
-    name, engine_id = ImageName(announced["repository"], announced["number"]), announced["engine_id"]
-    is_number = type(name.number) is int and 0 <= name.number < 10**18
-    if not (is_number and _ENGINE_ID.fullmatch(engine_id) and checking.is_a("repository", name.repository)):
-        raise ValueError(f"{name}: {engine_id}")
-    return Entry(name, engine_id, path)
-
-
-def remove_unwritten(project: Project) -> None:
-    """Removes what a process left that was killed before it had announced anything. The writer's lock must be held."""
-    for path in project.journal.glob("*.new"):
-        path.unlink()
+        yield Entry(ImageName(announced.repository, announced.number), announced.engine_id, path)
 
 
 # A lost images.lock: one that is missing though images were built here, which is not the same as an empty one.
@@ -260,7 +253,7 @@ class LockWriter:
         lock = lock.dated(self.lock, words.now())
         if broken := list(lock.broken_rules()):
             raise ValueError("; ".join(line for _, line in broken))
-        text = dump_lock(lock, _comments(commented or self._content or b""))
+        text = dump_lock(lock, comments_of((commented or self._content or b"").decode(errors="replace")))
         content = text.encode()
         stored = {(file.path, file.digest) for file in closures.of_lock(self.lock)}
         new = {file.path: file.content for file in closures.of_lock(lock) if (file.path, file.digest) not in stored}
@@ -290,13 +283,6 @@ class LockWriter:
         if read_bytes(self._path) != self._content:
             message = f"{self._path.name} changed while it was being updated, by git or an editor"
             raise LockError(message, hint="nothing was written: run the command again")
-
-
-def _comments(content: bytes) -> Comments:
-    try:
-        return comments_of(content.decode())
-    except (LockError, UnicodeDecodeError):  # a damaged file that is repaired
-        return {}
 
 
 def _settle(root: Path, lock: Lock) -> None:
@@ -331,10 +317,7 @@ def writing(
     Raises LockBusyError after ``wait_seconds``, and LockError for a lock that is damaged or in a folder that cannot be
     written. A symbolic link is followed.
     """
-    try:
-        real = path.resolve()
-    except (OSError, RuntimeError) as error:  # a loop of links
-        raise LockError(f"the link {path} cannot be followed: {error}", hint="replace the link with the file") from None
+    real = Path(os.path.realpath(path))
     file = real.with_name(f".{real.name}.writer")
     with contextlib.ExitStack() as stack:
         try:

@@ -40,10 +40,12 @@ T = TypeVar("T", bound=Any)
 
 
 def clashes(ours: Lock, theirs: Lock) -> tuple[ImageName, ...]:
-    return tuple(name for name, our, their in _in_both(ours, theirs) if not _same_build(our, their))
+    return tuple(name for name, our, their in _in_both(ours, theirs) if not is_same_build(our, their))
 
 
-def _same_build(our: NumberedImage, their: NumberedImage) -> bool:
+def is_same_build(our: NumberedImage | None, their: NumberedImage | None) -> bool:
+    if our is None or their is None:
+        return False
     return (our.built, our.fingerprint, our.input_hash) == (their.built, their.fingerprint, their.input_hash)
 
 
@@ -102,7 +104,7 @@ def chosen(base: Lock, ours: Lock, theirs: Lock) -> Iterator[str]:
     pins = ((definition, platform) for definition, platforms in kept.pins.items() for platform in platforms)
     yield from (f"the pins of {d} on {p}" for d, p in pins if kept.pins_of(d, p) != other.pins_of(d, p))
     both = _in_both(kept, other)
-    yield from (f"the marks of {name}" for name, our, their in both if our != their and _same_build(our, their))
+    yield from (f"the marks of {name}" for name, our, their in both if our != their and is_same_build(our, their))
     for repository in sorted(kept.images):
         now, elsewhere = (side.images[repository].current for side in (kept, other))
         if now != elsewhere:
@@ -145,7 +147,7 @@ def _fields(base: T | None, ours: T, theirs: T) -> T:
 
 
 def _image(base: NumberedImage | None, ours: NumberedImage, theirs: NumberedImage) -> NumberedImage:
-    return _fields(base, ours, theirs) if _same_build(ours, theirs) else ours
+    return _fields(base, ours, theirs) if is_same_build(ours, theirs) else ours
 
 
 def _repository(base: Repository | None, ours: Repository, theirs: Repository) -> Repository:

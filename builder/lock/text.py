@@ -11,7 +11,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from builder.base.errors import FileProblemsError, Location, Problem, UsageError
+from builder.base.errors import FileProblemsError, Location, LockError, Problem, UsageError
 from builder.base.values import dataclass, field
 from builder.lock import layout
 from builder.lock.checking import END, TAKE_BACK, lock_error
@@ -191,14 +191,18 @@ _WORD = re.compile(r""""(?:\\.|[^"\\])*+"|'[^']*+'| #.*|.""")
 
 
 def comments_of(text: str) -> Comments:
-    """The comments that the user wrote into ``text``, which must be YAML."""
+    """The comments that the user wrote into ``text``; none for a damaged file."""
     own = set(HEADER.splitlines())
     lines = text.splitlines()
     numbered = [(n, line) for n, line in enumerate(lines, start=1) if "#" in line and line not in own]
     if not numbered:
         return {}
     paths: dict[int, tuple[str, ...]] = {}
-    for path, place in read_tree(text, "").places.items():
+    try:
+        places = read_tree(text, "").places
+    except LockError:
+        return {}
+    for path, place in places.items():
         if path:
             paths.setdefault(place.line or 0, tuple(map(str, path[:3])))
     comments: Comments = {}

@@ -1,9 +1,7 @@
-"""An archive is one file with a numbered image and everything that the project records of it.
-
-It is a tar of an OCI image layout. Its folder ``builder/`` holds the number's build directory (``build/``), its excerpt
-of images.lock, compile caches where they were wanted (``caches/``), and, written last, ``archive.json`` with its
-sha256: the image, and the sha256 of the other files in the folder. Anyone may have made an archive, so the
-reader checks it before it keeps any file."""
+"""An archive is one file with a numbered image and everything that the project records of it. It is a tar of an OCI
+image layout. Its folder ``builder/`` holds the number's build directory (``build/``), its excerpt of images.lock,
+compile caches where they were wanted (``caches/``), and, written last, ``archive.json`` with its sha256: the image, and
+the sha256 of the other files. Anyone may have made an archive, so all is checked."""
 
 from __future__ import annotations
 
@@ -11,6 +9,7 @@ import errno
 import json
 import os
 import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -18,13 +17,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 from builder.base import records, tar_stream
 from builder.base.errors import FileProblemsError, LockError, TransferError, UsageError
-from builder.base.tar_stream import printable
+from builder.base.tar_stream import Member, Writer, printable
 from builder.base.values import dataclass, field, replace
 from builder.base.words import sha256_of
 from builder.definitions.mod import FETCHED
 from builder.engine import archives
 from builder.lock import lock_file, text
-from builder.lock.model import ImageName, Lock, Model, Repository
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Repository
 from builder.moving import traveling_caches
 from builder.moving.traveling_caches import TravelingCaches
 from builder.numbers import build_directory
@@ -32,11 +31,7 @@ from builder.plan import plan_model
 from builder.plan.plan_model import StagedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
-    from builder.base.tar_stream import Member, Writer
     from builder.engine.archives import Descriptor, Manifest
-    from builder.lock.model import NumberedImage
 
 
 FOLDER = "builder/"
@@ -127,26 +122,18 @@ def unreadable(path: Path, error: OSError) -> TransferError:
 def load_stream(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tuple[int, Iterator[bytes]]:
     """The size in bytes and the content of an archive that the engine loads as ``tag``. Every blob is compared with its
     digest as it is read; the iterator raises TransferError where they differ."""
-    small = {archives.LAYOUT: archives.LAYOUT_CONTENT, **archives.index_files(archive.top, archive.image, tag)}
 
-    def verified(digest: str, member: Member) -> Iterator[bytes]:
-        digest_of_content = sha256()
+    def content_of(digest: str, member: Member) -> Iterator[bytes]:
+        mismatch = damaged(path, f"the content of {digest} does not match its digest")
         try:
-            for piece in tar_stream.pieces(file, member):
-                digest_of_content.update(piece)
-                yield piece
+            yield from archives.verified(tar_stream.pieces(file, member), digest, mismatch)
         except ValueError as error:
             raise damaged(path, str(error)) from None
         except OSError as error:
             raise unreadable(path, error) from None
-        if f"sha256:{digest_of_content.hexdigest()}" != digest:
-            raise damaged(path, f"the content of {digest} does not match its digest")
 
-    contents: list[tuple[str, int, Iterable[bytes]]] = [
-        (archives.blob_name(digest), member.size, verified(digest, member)) for digest, member in archive.blobs.items()
-    ]
-    contents += [(name, len(content), [content]) for name, content in small.items()]
-    return tar_stream.streamed([(tar_stream.head(name, size), size, pieces) for name, size, pieces in contents])
+    blobs = ((digest, member.size, content_of(digest, member)) for digest, member in archive.blobs.items())
+    return archives.packed(archive.top, archive.image, tag, blobs)
 
 
 _OUTSIDE = (archives.LAYOUT, archives.INDEX, archives.DOCKER_INDEX)
@@ -196,7 +183,7 @@ def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archiv
         if digest := archives.digest_of(inside):
             blobs[digest] = member
         elif inside not in expected:
-            raise ValueError(f"it contains `{tar_stream.printable(inside)}`, which does not belong there")
+            raise ValueError(f"it contains `{printable(inside)}`, which does not belong there")
     files = _files(file, members, about["files"])
     part = lock_file.parse_bytes(files.pop(LOCK).content, LOCK)
     name = _name(about["image"])
@@ -268,10 +255,10 @@ def _files(file: IO[bytes], members: Mapping[str, Member], checksums: Mapping[st
         raise ValueError(f"its files are more than {plan_model.LARGEST_BUILD:,} bytes")
     for name, digest in checksums.items():
         if name != LOCK and not name.startswith(BUILD):
-            raise ValueError(f"`{tar_stream.printable(name)}` does not belong there")
+            raise ValueError(f"`{printable(name)}` does not belong there")
         content = _content(file, members[name], plan_model.LARGEST_FILE)
         if sha256(content).hexdigest() != digest:
-            raise ValueError(f"the content of {tar_stream.printable(name)} does not match its checksum")
+            raise ValueError(f"the content of {printable(name)} does not match its checksum")
         files[name] = StagedFile(content, members[name].executable)
     return files
 

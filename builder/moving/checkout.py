@@ -9,6 +9,7 @@ import ipaddress
 import posixpath
 import re
 import socket
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +24,10 @@ from builder.engine import images
 from builder.lock import lock_file
 from builder.moving import copies
 from builder.moving.copies import DEFAULT_BRANCH, MOD_FILES, Origin, PlannedCopy
+from builder.numbers import claims
 from builder.sources import git, mirror
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from builder.base.project import Project
     from builder.definitions.configuration import Node
     from builder.definitions.recipe import Recipe
@@ -54,10 +54,8 @@ def find_checkout(folder: Path) -> Checkout:
     """Reads the checkout in ``folder``. Raises UsageError for a folder that is no checkout."""
     root = folder.expanduser().resolve()
     if not any((root / name).exists() for name in ("recipes", "mods", *SCRIPTS, ENV_FILE)):
-        raise UsageError(
-            f"{folder} is not a checkout of spark-vllm-docker: it has no recipes/, mods/, .env or scripts",
-            hint="name the folder that contains launch-cluster.sh and recipes/",
-        )
+        message = f"{folder} is not a checkout of spark-vllm-docker: it has no recipes/, mods/, .env or scripts"
+        raise UsageError(message, hint="name the folder that contains launch-cluster.sh and recipes/")
     recipes = recipe.recipe_files(root / "recipes")
     return Checkout(
         root,
@@ -370,8 +368,9 @@ class AdoptableImage:
 
 def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[AdoptableImage, ...]:
     """The images without a number that ``recipes`` and scripts start: all tags of such a repository, but of a
-    registry's only the one that a recipe names. ``latest`` comes first in its repository, as the first number becomes
-    current. Raises EngineError where no engine answers, LockError for a damaged images.lock."""
+    registry's only the one that a recipe names, and none to which another project gave a number. ``latest`` comes first
+    in its repository, as the first number becomes current. Raises EngineError where no engine answers, LockError for a
+    damaged images.lock."""
     containers = filter(_NAME.fullmatch, {*DEFAULT_NAMES, *(recipe.container for recipe in recipes)})
     references = {":".join(images.split_tag(name)) if "/" in name else images.repository(name) for name in containers}
     lock = lock_file.read_project_lock(workspace.project)
@@ -380,14 +379,17 @@ def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[Adoptabl
         repository, name = images.split_tag(tag)
         if not _OURS.fullmatch(name):
             by_image.setdefault((repository, identity), []).append(tag)
+    of_others = claims.contents_of_others(workspace.engine, claims.existing_identity(workspace.project))
     collected = []
     for (repository, _), same in by_image.items():
         tag = min(same, key=lambda tag: (not tag.endswith(":latest"), tag))
         details = images.inspect_image(workspace.engine, tag)
         numbers = lock.images[repository].numbers if repository in lock.images else {}
-        if details and images.fingerprint(details) not in {record.fingerprint for record in numbers.values()}:
+        numbered = {*of_others, *(record.fingerprint for record in numbers.values())}
+        if details and images.fingerprint(details) not in numbered:
             promote = not numbers and tag.endswith(":latest")
-            collected.append(AdoptableImage(tag, details.size, details.created, promote))
+            size = images.disk_size(workspace.engine, tag)
+            collected.append(AdoptableImage(tag, size, details.created, promote))
     return tuple(sorted(collected, key=lambda each: (each.repository, not each.tag.endswith(":latest"), each.created)))
 
 

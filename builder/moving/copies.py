@@ -6,7 +6,7 @@ import hashlib
 import json
 import posixpath
 import re
-import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from builder.base import records, yaml_file
 from builder.base.errors import ConflictError, FileProblemsError, Location, Problem, SourceError, UsageError
-from builder.base.files import locked, read_plain_file, replace_folder, write_atomically
+from builder.base.files import fresh_folder, locked, read_plain_file, replace_folder, write_atomically
 from builder.base.values import dataclass, replace
 from builder.base.words import did_you_mean, sha256_of
 from builder.definitions import mod
@@ -25,8 +25,6 @@ from builder.moving import shipped as shipped_files
 from builder.sources import foreign_files, git, mirror
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from builder.base.project import Project
     from builder.lab.changes import FileChange
     from builder.sources.git import Notify
@@ -50,8 +48,7 @@ class CopyAddress:
 
 def parse_address(text: str) -> CopyAddress:
     """Parses an address as typed; ``//`` ends the repository's part. A branch with a slash in its name cannot be given
-    as a page (``https://github.com/O/R/tree/REF/mods/NAME``). Raises UsageError for an address that names no
-    repository, and for a path that leaves it."""
+    as a page (``https://github.com/O/R/tree/REF/mods/NAME``). Raises UsageError for what is no such address."""
     if page := _PAGE.fullmatch(text):
         return CopyAddress(page["url"], _path(unquote(page["path"] or ""), text), page["ref"])
     start = _AUTHORITY.match(text) or _SCP.match(text)
@@ -183,8 +180,7 @@ def read_copy_files(project: Project, kind: Kind, name: str) -> tuple[PlainFile,
 
 
 def entries_of_recipe(content: bytes, key: str) -> tuple[str, ...]:
-    """The entries of a list of a recipe (``mods``, ``volumes``); none where it cannot be read, which
-    `builder recipes check` reports."""
+    """The entries of a list of a recipe (``mods``, ``volumes``); none where `builder recipes check` reports a fault."""
     data = None
     with suppress(FileProblemsError, UnicodeDecodeError):
         data = yaml_file.load(content.decode("utf-8-sig"), "")
@@ -219,8 +215,7 @@ CopyState = Literal["new", "same", "unrecorded", "shipped", "differs", "unfit"]
 class PlannedCopy:
     """A copy to be made: the ``files`` that ``name`` gets, and their ``origin``, None for the user's own. ``before``
     are the files that it replaces, ``previous`` their origin, if any; ``edited`` are those changed since they were
-    copied; ``is_shipped`` if they came with this program, and nobody edited them. ``reason`` says why nothing can be
-    copied."""
+    copied; ``is_shipped`` if they came with this program, unedited. ``reason`` says why nothing can be copied."""
 
     kind: Kind
     name: str
@@ -282,8 +277,7 @@ def mods_at(upstream: Upstream) -> tuple[str, ...]:
 
 
 def recipes_at(upstream: Upstream) -> tuple[str, ...]:
-    """The recipes at the address or below it, sorted; of a whole repository those in ``recipes/``. Raises
-    SourceError."""
+    """The recipes at the address or below it, sorted; of a whole repository those in ``recipes/``."""
     wanted = upstream.address.path
     everything = sorted(path for path in upstream.paths if path.endswith(_RECIPE_SUFFIXES))
     recipes = [path for path in everything if "recipes" in path.split("/")[:-1]] or everything
@@ -328,9 +322,8 @@ def require_name(kind: Kind, name: str) -> None:
     """Raises UsageError for a text that is no name for a mod or recipe."""
     pattern = mod.NAME if kind == "mod" else _RECIPE_NAME
     if not pattern.fullmatch(name):
-        raise UsageError(
-            f"`{name}` is not a valid {kind} name", hint="choose a name with `--as NAME`: letters, digits and -"
-        )
+        message = f"`{name}` is not a valid {kind} name"
+        raise UsageError(message, hint="choose a name with `--as NAME`: letters, digits and -")
 
 
 def plan_copy(project: Project, upstream: Upstream, kind: Kind, path: str, name: str, notify: Notify) -> PlannedCopy:
@@ -370,8 +363,7 @@ def compare_copy(
 
 def put_in_place(project: Project, planned: PlannedCopy) -> None:
     """Makes a copy as planned, all of its files or none, and then records its origin: after a kill between the two, the
-    next update writes the record. Raises ConflictError where the files have changed since the plan, or cannot be
-    written."""
+    next update writes the record. Raises ConflictError where files changed since the plan, or cannot be written."""
     kind, name, before, files = planned.kind, planned.name, planned.before, planned.files
     place = place_of(project, kind, name)
     try:
@@ -379,19 +371,18 @@ def put_in_place(project: Project, planned: PlannedCopy) -> None:
         with locked(project.state / "copies.lock"):
             if read_copy_files(project, kind, name) != before:
                 raise ConflictError(f"{kind} {name} changed while this command ran", hint="run the command again")
-            fresh = place.with_name(f".{place.name}.new")
-            shutil.rmtree(fresh, ignore_errors=True)  # a process was killed that wrote it
-            if before != files:
+            if kind == "recipe" and before != files:
                 place.parent.mkdir(parents=True, exist_ok=True)
-                if kind == "recipe":
-                    write_atomically(place, files[0].content)
-                else:
-                    for file in files:
+                write_atomically(place, files[0].content)
+            elif kind == "mod":
+                with fresh_folder(place) as fresh:  # also removes what a killed process left
+                    for file in files if before != files else ():
                         path = fresh / file.path
                         path.parent.mkdir(parents=True, exist_ok=True)
                         path.write_bytes(file.content)
                         path.chmod(0o755 if file.executable else 0o644)
-                    replace_folder(fresh, place)
+                    if before != files:
+                        replace_folder(fresh, place)
         if planned.origin:
             write_origin(project, kind, name, planned.origin)
         else:

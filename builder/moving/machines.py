@@ -8,13 +8,15 @@ import re
 import shlex
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations, product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from builder.base import hub_cache, machine_record, processes, records
 from builder.base.errors import BuilderError, NodeError
-from builder.base.events import Diagnosis, Message, ignore
+from builder.base.events import Diagnosis, Message, Report, ignore
 from builder.base.values import dataclass
 from builder.base.words import did_you_mean
 from builder.definitions import cluster, configuration
@@ -22,10 +24,7 @@ from builder.engine import client as endpoints
 from builder.engine.machine import HERE, is_here, run_on_machine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from builder.base.events import Report
+    from builder.base.machine_record import Machine
     from builder.base.project import Project
     from builder.definitions.configuration import Node
     from builder.engine.client import Endpoint
@@ -52,8 +51,7 @@ def ask_machines(
     report: Report = ignore,
 ) -> dict[str, T | BuilderError]:
     """Runs ``work`` for all nodes at once; returns by node its result or its BuilderError. A node that has not answered
-    after so many ``seconds`` is left: its thread ends with the process, as it does after ^C. Reports which nodes are
-    waited for."""
+    after so many ``seconds`` is left: its thread ends with the process. Reports which nodes are waited for."""
     results: queue.Queue[tuple[str, T | BaseException]] = queue.Queue()
 
     def work_on(node: str, engine: Endpoint) -> None:
@@ -94,12 +92,10 @@ _SECONDS = 20.0
 
 @dataclass(frozen=True)
 class SparkFacts:
-    """The driver's version, empty where the kernel has not loaded it; the ``kernel``'s release; the GPU's compute
-    capability, empty where ``silence`` says why `nvidia-smi` does not report it; sizes in bytes by their names in
-    /proc/meminfo; and if earlyoom is running."""
+    """The record of the machine; the GPU's compute capability, empty where ``silence`` says why `nvidia-smi` does not
+    report it; sizes in bytes by their names in /proc/meminfo; and if earlyoom is running."""
 
-    driver: str
-    kernel: str
+    machine: Machine
     compute_capability: str
     silence: str
     sizes: Mapping[str, int]
@@ -108,9 +104,9 @@ class SparkFacts:
 
 def read_spark_facts(environ: Mapping[str, str], proc: Path) -> SparkFacts | None:
     """Reads the facts of this machine, whose /proc is ``proc``; None where it is no Spark."""
-    if not is_spark(proc):
-        return None
     machine = machine_record.parse_machine(machine_record.read_files({"proc": proc}), {})
+    if not has_gb10(machine):
+        return None
     capability = silence = ""
     try:
         output = run_on_machine(environ, HERE, _COMPUTE_CAPABILITY, timeout=_SECONDS)
@@ -120,8 +116,7 @@ def read_spark_facts(environ: Mapping[str, str], proc: Path) -> SparkFacts | Non
     if not silence and not re.fullmatch(r"\d+\.\d+", capability):
         capability, silence = "", f"it reports {capability or 'nothing'}"
     return SparkFacts(
-        driver=machine.driver,
-        kernel=machine.kernel,
+        machine=machine,
         compute_capability=capability,
         silence=silence,
         sizes=processes.sizes(processes.text(proc / processes.MEMORY)),
@@ -131,7 +126,11 @@ def read_spark_facts(environ: Mapping[str, str], proc: Path) -> SparkFacts | Non
 
 def is_spark(proc: Path) -> bool:
     files = machine_record.read_files({"proc": proc}, (f"proc/{processes.GPUS}",))
-    return "GB10" in machine_record.parse_machine(files, {}).gpu.split()
+    return has_gb10(machine_record.parse_machine(files, {}))
+
+
+def has_gb10(machine: Machine) -> bool:
+    return "GB10" in machine.gpu.split()
 
 
 # The choice of a node's settings for serving together with others. A DGX Spark has two sockets of a ConnectX-7, and
@@ -258,8 +257,7 @@ class RoceLink:
 class MachineFacts:
     """The facts of a machine. ``verbs`` are the files in /dev/infiniband by which programs use the devices;
     ``snapshots`` are the models in its cache, each as (ORG--NAME, commit); ``clock_offset`` is how far its clock is
-    ahead of this machine's, in seconds, as exact as ``clock_error``. ``kernel`` is its release, ``parameters`` are the
-    kernel's; ``driver`` is empty where none is loaded, and None where there is no GB10."""
+    ahead of this machine's, in seconds, as exact as ``clock_error``; ``machine`` has its GPU, driver and kernel."""
 
     name: str
     interfaces: tuple[NetworkInterface, ...]
@@ -268,9 +266,7 @@ class MachineFacts:
     snapshots: frozenset[tuple[str, str]]
     clock_offset: float
     clock_error: float
-    kernel: str = ""
-    driver: str | None = None
-    parameters: str = ""
+    machine: Machine
 
     def interface(self, name: str) -> NetworkInterface | None:
         return next((interface for interface in self.interfaces if interface.name == name), None)
@@ -310,7 +306,6 @@ def parse_facts(text: str, before: float, after: float) -> MachineFacts:
         "proc/driver/nvidia/version": "\n".join(values.get("driver", ())),
         **{f"proc/driver/nvidia/gpus/{number}": f"Model: {gpu}" for number, gpu in enumerate(values.get("gpu", ()))},
     }
-    machine = machine_record.parse_machine(files, {})
     return MachineFacts(
         name=name.partition(".")[0],
         interfaces=interfaces,
@@ -325,9 +320,7 @@ def parse_facts(text: str, before: float, after: float) -> MachineFacts:
         # The machine read its clock soon after it was asked: ssh takes longer to connect than to answer.
         clock_offset=clock - (before + after) / 2,
         clock_error=(after - before) / 2,
-        kernel=machine.kernel,
-        parameters=machine.parameters,
-        driver=machine.driver if "GB10" in machine.gpu.split() else None,
+        machine=machine_record.parse_machine(files, {}),
     )
 
 
@@ -438,8 +431,8 @@ _UPDATE = "`sudo apt update && sudo apt full-upgrade`, then restart: DGX OS brin
 
 def check_spark(facts: SparkFacts, architectures: Mapping[str, str]) -> Iterator[Diagnosis]:
     """Checks a Spark; ``architectures`` are the GPU architectures that definitions build for, by definition."""
-    yield check_driver(facts.driver)
-    yield Diagnosis("kernel", "ok", facts.kernel or "unknown")
+    yield check_driver(facts.machine.driver)
+    yield Diagnosis("kernel", "ok", facts.machine.kernel or "unknown")
     yield _gpu(facts, architectures)
     total, available = (facts.sizes.get(name, 0) for name in ("MemTotal", "MemAvailable"))
     message = f"{available / GIB:.0f} of {total / GIB:.0f} GiB available, shared with the GPU"

@@ -1,7 +1,5 @@
-"""Registries of recipes: git repositories with a name, by which `recipes add @REGISTRY/NAME` finds a recipe.
-
-vLLM's own recipes are one of them, and take another form here.
-"""
+"""Registries of recipes: git repositories with a name, by which `recipes add @REGISTRY/NAME` finds a recipe. vLLM's own
+recipes are one of them, and take another form here."""
 
 from __future__ import annotations
 
@@ -9,6 +7,7 @@ import posixpath
 import re
 import shlex
 import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,10 +22,7 @@ from builder.moving import copies
 from builder.sources import foreign_files, mirror
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from builder.base.project import Project
-    from builder.base.yaml_file import YamlPath
     from builder.moving.copies import CopyAddress, PlannedCopy
     from builder.sources.git import Notify
 
@@ -117,8 +113,7 @@ def plan_vllm_recipe(
 def plan_vllm_recipe_again(
     project: Project, origin: copies.Origin, ref: str, name: str, notify: Notify
 ) -> PlannedCopy | None:
-    """Plans a recipe that was made before, of what ``ref`` is now; None for one that was not made of one of vLLM's.
-    Raises as `plan_vllm_recipe` does."""
+    """Plans a recipe that was made before, of what ``ref`` is now; None for one that was not made of one of vLLM's."""
     match = _ORIGIN.fullmatch(origin.path)
     if match is None:
         return None
@@ -184,11 +179,15 @@ class _Published:
         return copies.compare_copy(project, "recipe", name, files, origin)
 
 
-def _mapping(data: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    """The mapping at ``keys``; an empty one if there is none."""
-    value: Any = data
+def _value(data: Any, *keys: str) -> Any:
+    """The value at ``keys``; None if there is none."""
     for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
+
+
+def _mapping(data: Any, *keys: str) -> dict[str, Any]:
+    value = _value(data, *keys)
     return value if isinstance(value, dict) else {}
 
 
@@ -203,6 +202,7 @@ _STRATEGIES = ("single_node_tp", "single_node_tep", "multi_node_tp", "multi_node
 _TO_FILL_IN = re.compile(r"\$[A-Z_][A-Z0-9_]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _BRAND = "nvidia"  # builder serves on no other
+_Keys = tuple[str, ...]  # the path of a value
 
 
 class _Sourced(NamedTuple):
@@ -282,9 +282,8 @@ class _Making:
             chosen = next((key for key in offered if key != "pd_cluster"), chosen)
         nodes = max(nodes, 2 if chosen.startswith("multi_node_") else 1)
         if chosen not in _STRATEGIES:
-            raise UsageError(
-                f"on this hardware, {self.file} uses the strategy {chosen}, which builder does not support"
-            )
+            message = f"on this hardware, {self.file} uses the strategy {chosen}, which builder does not support"
+            raise UsageError(message)
         return chosen, nodes
 
     def _fits(self, share: int) -> bool | None:
@@ -312,11 +311,11 @@ class _Making:
         chosen = [key for key in every if key in forced or key not in opt_in]
         return chosen, [key for key in every if key not in chosen]
 
-    def _layers(self) -> Iterator[tuple[str, YamlPath, str, str]]:
+    def _layers(self) -> Iterator[tuple[str, _Keys, str, str]]:
         """The mappings with arguments and variables, in their order: each with its file, its path, the keys of its
         arguments and the keys of its variables. The last value of each counts."""
-        variant: YamlPath = ("variants", self.variant_key)
-        own: YamlPath = ("strategy_overrides", self.strategy_key)
+        variant = ("variants", self.variant_key)
+        own = ("strategy_overrides", self.strategy_key)
         yield self.file, ("model",), "base_args", "base_env"
         yield self.file, variant, "extra_args", "extra_env"
         yield self.file, (*variant, "hardware_overrides", self.hardware), "extra_args", "extra_env"
@@ -357,21 +356,21 @@ class _Making:
                 return min(size, self.gpus)
         return 1 if self._fits(self.gpus) else self.gpus
 
-    def _hardware_paths(self) -> Iterator[YamlPath]:
+    def _hardware_paths(self) -> Iterator[_Keys]:
         """The overlays of this kind of machine: those of the strategy replace those of recipe and variant."""
-        own: YamlPath = ("strategy_overrides", self.strategy_key, "hardware_overrides")
-        layers: list[YamlPath] = [("hardware_overrides",), ("variants", self.variant_key, "hardware_overrides")]
+        own = ("strategy_overrides", self.strategy_key, "hardware_overrides")
+        layers: list[_Keys] = [("hardware_overrides",), ("variants", self.variant_key, "hardware_overrides")]
         of_strategy = self._first_of(own)
         yield from [of_strategy] if of_strategy else filter(None, map(self._first_of, layers))
         yield (*own, self.hardware)
 
-    def _first_of(self, path: YamlPath) -> YamlPath | None:
-        layers = _mapping(self.data, *map(str, path))
+    def _first_of(self, path: _Keys) -> _Keys | None:
+        layers = _mapping(self.data, *path)
         return next(((*path, key) for key in (self.generation, _BRAND) if layers.get(key)), None)
 
-    def _of_feature(self, key: str) -> Iterator[YamlPath]:
-        path: YamlPath = ("features", key)
-        feature = _mapping(self.data, "features", key)
+    def _of_feature(self, key: str) -> Iterator[_Keys]:
+        path: _Keys = ("features", key)
+        feature = _mapping(self.data, *path)
         strategies = _texts(feature.get("strategies"))
         if strategies and self.strategy_key not in strategies:
             return
@@ -399,51 +398,48 @@ class _Making:
         wanted = (_mapping(self.variant, "default_modes").get(key), feature.get("default_mode"))
         return next((name for name in wanted if name in allowed), allowed[0] if allowed else None)
 
-    def _options(self, path: YamlPath, file: str = "") -> Iterator[_Sourced]:
-        *parents, last = map(str, path)
-        value = _mapping(self.published.read(file or self.file), *parents).get(last)
+    def _options(self, path: _Keys, file: str = "") -> Iterator[_Sourced]:
+        value = _value(self.published.read(file or self.file), *path)
         if value is not None and (not isinstance(value, list) or len(_texts(value)) < len(value)):
-            raise self._error(path, f"`{'.'.join(map(str, path))}` is not a list of strings", file)
+            problem = Problem(self._location(*path, file=file), f"`{'.'.join(path)}` is not a list of strings")
+            raise FileProblemsError((problem,))
         for words in _paired(_texts(value)):
-            yield _Sourced(words, self._where(*map(str, path), file=file))
+            yield _Sourced(words, self._where(*path, file=file))
 
-    def _error(self, path: YamlPath, message: str, file: str = "") -> FileProblemsError:
-        return FileProblemsError((Problem(self._location(path, file), message),))
-
-    def _location(self, path: YamlPath, file: str = "") -> Location:
+    def _location(self, *path: str | int, file: str = "") -> Location:
         name = file or self.file
         return yaml_file.location_of(path, self.published.texts.get(name, ""), name)
 
     def _where(self, *path: str, file: str = "") -> str:
-        location = self._location(path, file)
+        location = self._location(*path, file=file)
         return _plain(f"{location.file}:{location.line} {'.'.join(path)}")
 
     def variables(self) -> dict[str, _Sourced]:
         result: dict[str, _Sourced] = {}
         for file, path, _, keys in self._layers():
             for key in keys.split():
-                env = _mapping(self.published.read(file), *map(str, path), key)
-                for name, value in env.items():
-                    where = (*map(str, path), key, name)
+                where = (*path, key)
+                for name, value in _mapping(self.published.read(file), *where).items():
                     if not _VARIABLE.fullmatch(name) or isinstance(value, dict | list) or "\0" in str(value):
                         message = f"`{name}` is not a valid environment variable, or its value is not plain text"
-                        raise self._error(where[:-1], message, file)
-                    result[name] = _Sourced(("" if value is None else str(value),), self._where(*where, file=file))
+                        raise FileProblemsError((Problem(self._location(*where, file=file), message),))
+                    source = self._where(*where, name, file=file)
+                    result[name] = _Sourced(("" if value is None else str(value),), source)
         return result
 
     def image(self) -> _Sourced:
         """The image that they name for this brand; vLLM's own where they name none."""
-        hardware: YamlPath = ("variants", self.variant_key, "hardware_overrides", self.hardware, "docker_image")
-        for path in (hardware, ("variants", self.variant_key, "docker_image"), ("model", "docker_image")):
-            *parents, last = map(str, path)
-            value = _mapping(self.data, *parents).get(last)
+        variant = ("variants", self.variant_key)
+        for above in ((*variant, "hardware_overrides", self.hardware), variant, ("model",)):
+            path = (*above, "docker_image")
+            value = _value(self.data, *path)
             if isinstance(value, dict):
                 is_by_brand = any(brand in value for brand in ("nvidia", "amd", "tpu", "intel"))
                 value = value.get(_BRAND) if is_by_brand else value
             if isinstance(value, dict):  # by the version of CUDA
                 value = value.get("cu130") or value.get("cu129")
             if isinstance(value, str):
-                return _Sourced((value,), self._where(*map(str, path)))
+                return _Sourced((value,), self._where(*path))
         tag = "nightly" if _mapping(self.data, "model").get("nightly_required") is True else "latest"
         return _Sourced((f"vllm/vllm-openai:{tag}",), "vLLM's own image, where a recipe names none")
 
@@ -497,7 +493,7 @@ class _Making:
         dependencies = self.data.get("dependencies")
         for index, each in enumerate(dependencies if isinstance(dependencies, list) else ()):
             command = each.get("command") if isinstance(each, dict) else None
-            where = self._location(("dependencies", index))
+            where = self._location("dependencies", index)
             told.append(f"Not done ({where.file}:{where.line} dependencies): {textwrap.shorten(str(command), 200)}")
         note = _mapping(self.data, "hardware_notes", self.hardware).get("body")
         told += [f"They note: {note}"] if note else []

@@ -5,8 +5,9 @@ A record is committed with the project. It tells which files the user has edited
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import builder
 from builder import definitions
@@ -17,28 +18,15 @@ from builder.base.values import dataclass, replace
 from builder.base.words import sha256_of
 from builder.definitions import checkpoint_definition, image
 from builder.definitions import recipe as recipes
-from builder.definitions.mod import mod_names, name_of
+from builder.definitions.mod import PlainFile, mod_names, name_of
 from builder.lock import closures, lock_file
 from builder.lock.model import Lock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
 
 _PACKAGE = Path(builder.__file__).parent
 # pyproject.toml puts them there when a wheel is made.
 _IN_WHEEL = _PACKAGE / "moving/files"
 _SKELETON = Path(__file__).parent / "skeleton"
 _LITTER = frozenset({"__pycache__", ".DS_Store"})
-
-
-@dataclass(frozen=True)
-class ShippedFile:
-    """A file for a project, by its path in it."""
-
-    path: str
-    content: bytes
-    executable: bool = False
 
 
 def shipped_project() -> Project:
@@ -51,13 +39,13 @@ def shipped_project() -> Project:
     raise UsageError(message, hint="install the wheel that `uv build` makes, or run it from a checkout")
 
 
-def below_package(root: Path, folder: str) -> Iterator[ShippedFile]:
+def below_package(root: Path, folder: str) -> Iterator[PlainFile]:
     """The files in ``folder`` of ``root``, sorted, or the file that it is. Links are left out."""
     top = root / folder
     for path in (top,) if top.is_file() else sorted(top.rglob("*")):
         inside = path.relative_to(root)
         if path.is_file() and not path.is_symlink() and not _LITTER.intersection(inside.parts):
-            yield ShippedFile(inside.as_posix(), path.read_bytes(), bool(path.stat().st_mode & 0o100))
+            yield PlainFile(inside.as_posix(), bool(path.stat().st_mode & 0o100), path.read_bytes())
 
 
 Contents = Literal["all", "spark", "cpu", "minimal"]
@@ -76,7 +64,7 @@ class Selection:
     definitions: tuple[str, ...]
     mods: tuple[str, ...]
     recipes: tuple[str, ...]
-    files: dict[str, ShippedFile]
+    files: dict[str, PlainFile]
     pins: Lock
 
 
@@ -101,14 +89,14 @@ def select(contents: Contents) -> Selection:
     folders += [*(f"mods/{name}" for name in sorted(mods)), *(f"checkpoints/{name}" for name in sorted(checkpoints))]
     files = [file for folder in folders for file in below_package(project.root, folder)]
     files = [file for file in files if not closures.is_packages(file.path)]  # they come with the pins
-    files += [ShippedFile(recipe.file, (project.root / recipe.file).read_bytes()) for recipe in every]
+    files += [PlainFile(recipe.file, False, (project.root / recipe.file).read_bytes()) for recipe in every]
     scripts = below_package(project.root, "scripts") if names else ()
     files += [script for script in scripts if script.path not in _OWN_SCRIPTS]
     # Where the first line of each file that users write says that its schema is.
     schemas = below_package(Path(definitions.__file__).parent, "schemas")
-    files += [ShippedFile(f"builder/definitions/{schema.path}", schema.content) for schema in schemas]
+    files += [PlainFile(f"builder/definitions/{schema.path}", False, schema.content) for schema in schemas]
     own = ("builder.yaml", "AGENTS.md", *LINES)  # the beginnings of files that each project has of its own
-    files += [ShippedFile(name, (_SKELETON / name.removeprefix(".")).read_bytes()) for name in own]
+    files += [PlainFile(name, False, (_SKELETON / name.removeprefix(".")).read_bytes()) for name in own]
     # Images that were built in a checkout are not those of a project that begins.
     pins = lock_file.read_lock(project.lock).pins
     return Selection(
@@ -172,7 +160,7 @@ class PlannedFile:
     there, while nothing newer comes; or ``deleted`` there, as whatever is not there of a folder that the user
     brought. ``before`` is the content there, ``after`` the one to write."""
 
-    file: ShippedFile
+    file: PlainFile
     state: FileState
     before: bytes | None
     after: bytes
@@ -188,7 +176,7 @@ class PlannedFile:
 
 
 def plan_shipped(
-    project: Project, files: Mapping[str, ShippedFile], record: InitRecord | None
+    project: Project, files: Mapping[str, PlainFile], record: InitRecord | None
 ) -> tuple[PlannedFile, ...]:
     """Compares ``files`` with those of a project, by the ``record`` of what was written into it. Raises UnsafePathError
     where one of them leads out of the project, OSError where one cannot be read."""
@@ -205,7 +193,7 @@ def plan_shipped(
     )
 
 
-def _planned(project: Project, file: ShippedFile, digests: Mapping[str, str], gone: set[str]) -> PlannedFile:
+def _planned(project: Project, file: PlainFile, digests: Mapping[str, str], gone: set[str]) -> PlannedFile:
     path = below_project(project.root, project.root / file.path)
     try:
         before = path.read_bytes()

@@ -10,8 +10,10 @@ import json
 import os
 import tempfile
 import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from hashlib import file_digest, sha256
+from hashlib import file_digest
+from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -27,8 +29,6 @@ from builder.serving import compile_caches
 from builder.serving.compile_caches import INSIDE, RECORD, Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from builder.base.project import Project
     from builder.engine.client import Endpoint
     from builder.lock.model import ImageName, NumberedImage
@@ -175,13 +175,9 @@ def _image_archive(layer: IO[bytes], size: int, digest: str, platform: str, tag:
     value = {"schemaVersion": 2, "mediaType": kind, "config": image.config.json, "layers": layers}
     manifest = json.dumps(value).encode()
     top = archives.Descriptor(kind, words.sha256_of(manifest), len(manifest))
-    small = {archives.LAYOUT: archives.LAYOUT_CONTENT, **archives.index_files(top, image, tag)}
-    small |= {archives.blob_name(image.config.digest): config, archives.blob_name(top.digest): manifest}
     layer.seek(0)
-    first = (tar_stream.head(archives.blob_name(digest), size), size, iter(partial(layer.read, 1 << 20), b""))
-    return tar_stream.streamed(
-        [first, *((tar_stream.head(name, len(content)), len(content), [content]) for name, content in small.items())]
-    )
+    small = [(image.config.digest, len(config), [config]), (top.digest, len(manifest), [manifest])]
+    return archives.packed(top, image, tag, [(digest, size, iter(partial(layer.read, 1 << 20), b"")), *small])
 
 
 def pull_caches(workspace: Workspace, registry: Registry, name: ImageName, image: NumberedImage) -> None:
@@ -205,20 +201,15 @@ def pull_caches(workspace: Workspace, registry: Registry, name: ImageName, image
 
 
 def _download_layer(workspace: Workspace, repository: str, digest: str, file: IO[bytes]) -> None:
-    """Writes the only layer of an image into ``file``. Raises SourceError, or ValueError for other content."""
-    blobs: list[str] = []
+    """Writes the only layer of an image into ``file``. Raises SourceError, or TransferError for other content."""
+    numbers = count(1)
 
     def receive(blob: str, _: int, pieces: Iterator[bytes]) -> None:
-        blobs.append(blob)
-        if len(blobs) == 2:  # after the configuration
-            file.writelines(pieces)
+        if next(numbers) == 2:  # after the configuration
+            wrong = TransferError("the registry sent content with another digest")
+            file.writelines(archives.verified(pieces, blob, wrong))
 
     download_image(workspace.engine, repository, digest, receive)
-    file.seek(0)
-    content = sha256()
-    while piece := file.read(1 << 20):
-        content.update(piece)
-    _require(f"sha256:{content.hexdigest()}" in blobs, "the registry sent content with another digest")
     file.seek(0)
 
 
@@ -268,18 +259,11 @@ def _tar(caches: TravelingCaches, pieces: Callable[[str], Iterable[bytes]]) -> t
     all that a tar keeps; ninja compares them."""
     entries = {path: (size, digest, at // _NANO * _NANO) for path, (size, digest, at) in caches.files.items()}
     sums = "".join(f"{digest}  {path}\n" for path, (_, digest, _) in entries.items())
-
-    def verified(path: str) -> Iterator[bytes]:
-        digest = sha256()
-        for piece in pieces(path):
-            digest.update(piece)
-            yield piece
-        if digest.hexdigest() != entries[path][1]:
-            raise TransferError(f"{path} of the compile caches does not match its record", hint="run the command again")
-
-    contents: list[tuple[str, int, int, Iterable[bytes]]] = [
-        (path, size, at // _NANO, verified(path)) for path, (size, _, at) in entries.items()
-    ]
+    contents: list[tuple[str, int, int, Iterable[bytes]]] = []
+    for path, (size, digest, at) in entries.items():
+        message = f"{path} of the compile caches does not match its record"
+        wrong = TransferError(message, hint="run the command again")
+        contents.append((path, size, at // _NANO, archives.verified(pieces(path), f"sha256:{digest}", wrong)))
     for name, content in {_SUMS: sums.encode(), RECORD: compile_caches.record_text(entries)}.items():
         contents.append((name, len(content), 0, [content]))
     return tar_stream.streamed(

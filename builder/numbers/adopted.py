@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from builder.base import records
+from builder.base import records, words
 from builder.base.errors import BuildFailedError, ImageContentsError, ImageStateError, UsageError
 from builder.base.events import Message
 from builder.base.values import dataclass, field, replace
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
 
 
-# Adopted images: the file ``adopted.json`` in their build directory, and the way back to one that is missing. An
-# adopted image was built elsewhere: its build directory says what is in it, and cannot build it again.
+# The file ``adopted.json`` in the build directory of an adopted image, and the way back to a number that is missing.
 
 FILE = plan_model.ADOPTED
 _HEAD = {"version": 1}
@@ -174,10 +173,12 @@ def choose(project: Project, typed: str, wanted: str | None, details: ImageDetai
     chosen = repository if wanted is None else wanted
     if wanted in image.definition_names(project) and (other := image.repository_of(project, wanted)) != wanted:
         raise UsageError(f"`{wanted}` is an image definition: its images belong to {other}", hint=f"`--as {other}`")
-    if not _REPOSITORY.fullmatch(chosen):
+    is_reserved = re.fullmatch(words.RESERVED_REPOSITORY, chosen)
+    if is_reserved or not _REPOSITORY.fullmatch(chosen):
         what = f"`{chosen}`" if wanted is None else f"`--as {chosen}`"
+        valid = "is not a valid repository name: use lower-case letters and digits, with . _ - or / between them"
         raise UsageError(
-            f"{what} is not a valid repository name: use lower-case letters and digits, with . _ - or / between them",
+            f"{what} {'is reserved for images that are being made' if is_reserved else valid}",
             hint="name another repository with `--as REPOSITORY`, such as `--as vllm-node`",
         )
     return chosen, source

@@ -98,8 +98,7 @@ def _expected_targets(directory: BuildDirectory, platform: str) -> Iterator[tupl
         parent = part.definition
 
 
-# plan.json in a build directory: the steps of the build, with what each took in. It has a module of its own because
-# `rollback` reads it to tell what changes, and waits for nothing else that `build_directory` imports.
+# plan.json in a build directory: the steps of the build, with what each took in.
 
 FILE = plan_model.PLAN
 LARGEST = 64 << 20
@@ -253,9 +252,7 @@ def _problem(shown: str, message: str) -> FileProblemsError:
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
-    if isinstance(error, UnicodeDecodeError):
-        return "it is not UTF-8 text"
-    return f"{error}" if isinstance(error, ValueError) else "builder did not write this file"
+    return str(error) if isinstance(error, ValueError) else "builder did not write this file"
 
 
 # The files that lie in a build directory: those of the build, and what else was put there.

@@ -7,21 +7,19 @@ A claim outlasts its image: no other project gives the same number to other cont
 
 from __future__ import annotations
 
-import json
+import errno
 import os
-import re
-import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from builder.base import words
+from builder.base import files, records, words
 from builder.base.errors import ImageStateError
 from builder.base.values import dataclass
 from builder.engine import containers, images
 from builder.lock.model import ImageName, Repository
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from builder.base.project import Project
     from builder.engine.client import Endpoint
@@ -37,8 +35,15 @@ if TYPE_CHECKING:
 PROJECT = "builder.project"  # the label with the id; the others are this one's
 _PATH, _HOST, _MACHINE = f"{PROJECT}.path", f"{PROJECT}.host", f"{PROJECT}.machine"
 _FILE = ".builder/id"
-_ID = re.compile("[0-9a-f]{32}")
-_LONGEST = 4096  # bytes of a file that anybody may have written
+_LARGEST = 4096  # bytes of a file that anybody may have written
+# The file is missing, is no plain one, or is larger than one of this program.
+_NO_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.EFBIG})
+
+
+@dataclass(frozen=True)
+class _IdFile:
+    id: Annotated[str, "[0-9a-f]{32}"]
+    inode: int
 
 
 @dataclass(frozen=True)
@@ -102,31 +107,24 @@ def _read(root: Path) -> str:
     """The id in the project folder ``root``; empty if there is none, or it is that of another folder. Raises OSError
     where that cannot be told."""
     try:
-        # The folder may be one that a stranger's label names: neither a pipe nor a device is waited for.
-        descriptor = os.open(root / _FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-        with os.fdopen(descriptor, "rb") as file:
-            content = file.read(_LONGEST) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
-        inode = root.stat().st_ino
-    except (FileNotFoundError, NotADirectoryError):
+        recorded = records.read_file(root / _FILE, _IdFile, largest=_LARGEST)
+        return recorded.id if recorded.inode == root.stat().st_ino else ""
+    except records.RecordError:
         return ""
-    try:
-        recorded = json.loads(content)
-        own_id, of_inode = recorded["id"], recorded["inode"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return ""
-    return own_id if of_inode == inode and isinstance(own_id, str) and _ID.fullmatch(own_id) else ""
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return ""
+        raise
 
 
 def _created(project: Project) -> str:
-    from builder.base import files
-
     project.state.mkdir(parents=True, exist_ok=True)
     with files.locked(project.state / "id.lock"):
         # Another process may have been first.
         if not (own_id := existing_identity(project)):
             own_id = os.urandom(16).hex()
-            content = json.dumps({"id": own_id, "inode": project.root.stat().st_ino})
-            files.write_alone(project.root / _FILE, f"{content}\n".encode())
+            content = records.text_of(_IdFile(own_id, project.root.stat().st_ino), {})
+            files.write_alone(project.root / _FILE, content.encode())
     return own_id
 
 
@@ -172,7 +170,7 @@ def number_of(labels: Mapping[str, str]) -> int:
 
 def give_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName, fingerprint: str) -> bool:
     """Claims a number for a new image; False where another project has just claimed it."""
-    labels = {**_labels_of_number(name), FINGERPRINT: fingerprint, **own.labels}
+    labels = _labels_of_number(own, name, fingerprint)
     return containers.create_volume(endpoint, _volume_of_number(name), labels).get(PROJECT) == own.id
 
 
@@ -188,8 +186,7 @@ def require_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName, fi
         return owner.id == own.id or is_gone(owner)
 
     volume = _volume_of_number(name)
-    labels = {**_labels_of_number(name), FINGERPRINT: fingerprint, **own.labels}
-    claimed = _claim(endpoint, volume, labels, passes)
+    claimed = _claim(endpoint, volume, _labels_of_number(own, name, fingerprint), passes)
     if claimed.get(FINGERPRINT) != fingerprint:
         raise ImageStateError(
             f"{name} is a different image in this engine: {of_labels(claimed)} gave it that number, and a number"
@@ -248,8 +245,9 @@ def _volume_of_number(name: ImageName) -> str:
     return f"builder.number.{_volume_part(name.repository)}.{name.number}"
 
 
-def _labels_of_number(name: ImageName) -> dict[str, str]:
-    return {KIND: "number", REPOSITORY: name.repository, NUMBER: str(name.number)}
+def _labels_of_number(own: ProjectIdentity, name: ImageName, fingerprint: str) -> dict[str, str]:
+    of_number = {REPOSITORY: name.repository, NUMBER: str(name.number), FINGERPRINT: fingerprint}
+    return {KIND: "number", **of_number, **own.labels}
 
 
 def _as_number(text: str) -> int:
@@ -270,19 +268,15 @@ def _volume_part(repository: str) -> str:
 # it records and has not pruned. The list has a name by its content: a new one is made before the old one goes.
 
 _NUMBERS = f"{KIND}.numbers"
-_RANGE = re.compile("([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 @dataclass(frozen=True)
 class Holding:
-    """The numbers of one repository that another project has on record, as ranges."""
+    """The ``numbers`` of one repository that another project has on record."""
 
     owner: ProjectIdentity
     repository: str
-    ranges: tuple[tuple[int, int], ...]
-
-    def has(self, name: ImageName) -> bool:
-        return name.repository == self.repository and any(first <= name.number <= last for first, last in self.ranges)
+    numbers: frozenset[int]
 
 
 def write_holding(endpoint: Endpoint, own: ProjectIdentity, lock: Lock, repository: str) -> None:
@@ -296,7 +290,7 @@ def write_holding(endpoint: Endpoint, own: ProjectIdentity, lock: Lock, reposito
             KIND: "project",
             REPOSITORY: repository,
             NEXT: str(lock.images[repository].next),
-            _NUMBERS: " ".join(_as_ranges(numbers(lock, repository))),
+            _NUMBERS: " ".join(map(str, _needed_numbers(lock, repository))),
             **own.labels,
         }
         content = "\n".join(f"{key}={value}" for key, value in sorted(own_list.items()))
@@ -312,17 +306,18 @@ def write_holding(endpoint: Endpoint, own: ProjectIdentity, lock: Lock, reposito
 def of_others(endpoint: Endpoint, own_id: str) -> tuple[Holding, ...]:
     owned = [(of_labels(labels), labels) for labels in of_kind(endpoint, "project").values()]
     return tuple(
-        Holding(owner, labels.get(REPOSITORY, ""), tuple(_ranges(labels.get(_NUMBERS, ""))))
+        Holding(owner, labels.get(REPOSITORY, ""), frozenset(map(_as_number, labels.get(_NUMBERS, "").split())))
         for owner, labels in owned
         if owner.id != own_id and not is_gone(owner)
     )
 
 
 def holder_of(holdings: Iterable[Holding], name: ImageName) -> ProjectIdentity | None:
-    return next((holding.owner for holding in holdings if holding.has(name)), None)
+    of_repository = (holding for holding in holdings if holding.repository == name.repository)
+    return next((holding.owner for holding in of_repository if name.number in holding.numbers), None)
 
 
-def numbers(lock: Lock, repository: str) -> tuple[int, ...]:
+def _needed_numbers(lock: Lock, repository: str) -> tuple[int, ...]:
     """The numbers of a repository that a project needs to stay: those that it has not pruned, or uses nevertheless."""
     record = lock.images[repository]
     return tuple(
@@ -330,22 +325,6 @@ def numbers(lock: Lock, repository: str) -> tuple[int, ...]:
         for number, image in sorted(record.numbers.items())
         if not image.pruned or number == record.current or lock.models_on(ImageName(repository, number))
     )
-
-
-def _as_ranges(ascending: Iterable[int]) -> list[str]:
-    ranges: list[list[int]] = []
-    for number in ascending:
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return [f"{first}-{last}" if first < last else str(first) for first, last in ranges]
-
-
-def _ranges(text: str) -> Iterator[tuple[int, int]]:
-    for word in text.split():
-        if match := _RANGE.fullmatch(word):
-            yield int(match[1]), int(match[2] or match[1])
 
 
 # The tag ``latest`` of a repository, which follows its current number.

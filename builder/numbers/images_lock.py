@@ -158,7 +158,8 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
     """Brings tags and build directories in line with images.lock where a change was announced, and records a number
     that is back. Only the holder of images.lock may call it."""
     project, engine = workspace.project, workspace.engine
-    lock_file.remove_unwritten(project)
+    for unwritten in project.journal.glob("*.new"):  # of a process that was killed before it had announced anything
+        unwritten.unlink()
     for entry in lock_file.journal_entries(project):
         name, lock = entry.name, writer.lock
         record = lock.image(name)

@@ -112,15 +112,10 @@ def push(
     reference = f"{registry.repository(name)}:{name.number}"
     digest = _push_under_name(endpoint, registry, name, reference, on_progress)
     actual = manifest_digest(endpoint, reference)
-    if actual is None:
-        raise TransferError(
-            f"{reference} was pushed, but the registry does not have it",
-            hint="push it again; if that does not help, check the log and the disk of the registry",
-        )
     if actual != digest:
         raise TransferError(
-            f"{reference} was pushed from elsewhere at the same time: it is {actual} now, not {digest}",
-            hint=f"`builder push {name}` again shows whether that is the same content",
+            f"{reference} was pushed as {digest}, but the registry now has {actual or 'no such tag'}",
+            hint=f"another machine may have pushed it: `builder push {name}` again compares the content",
         )
     return Pushed(digest, already=False)
 
@@ -164,12 +159,7 @@ def pull(
     Raises TransferError where the pull failed, ImageStateError where it brought other content, or the engine has
     another image under that number.
     """
-    there = images.inspect_image(endpoint, str(name))
-    if there is not None and images.fingerprint(there) != recorded.fingerprint:
-        raise ImageStateError(
-            f"in the engine at {endpoint.host}, {name} is not the image in images.lock, so it was not overwritten",
-            hint=f"in that engine, `docker tag {name} OTHER-NAME; docker image rm {name}` frees the name",
-        )
+    refuse_other_content(endpoint, name, recorded)
     with _pulled(endpoint, registry.repository(name), version, registry.login(name), on_progress) as (pulled, layers):
         details = images.inspect_image(endpoint, pulled)
         if details is None or images.fingerprint(details) != recorded.fingerprint:
@@ -179,6 +169,23 @@ def pull(
             )
         images.tag_image(endpoint, pulled, str(name))
     return layers
+
+
+def refuse_other_content(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> bool:
+    """True if an engine has the number, False where it lacks it. Raises ImageStateError where another image has the
+    number's tag there."""
+    there = images.inspect_image(endpoint, str(name))
+    if there is not None and images.fingerprint(there) != recorded.fingerprint:
+        raise ImageStateError(
+            f"in the engine at {endpoint.host}, {name} is not the image in images.lock, so it was not overwritten",
+            hint=f"in that engine, `{frees(name)}` frees the name",
+        )
+    return there is not None
+
+
+def frees(name: ImageName | str) -> str:
+    """The command that takes a number's tag from another image, which keeps another name."""
+    return f"docker tag {name} OTHER-NAME; docker image rm {name}"
 
 
 def pull_by_digest(endpoint: Endpoint, repository: str, digest: str, tag: str, on_progress: OnLayerProgress) -> None:

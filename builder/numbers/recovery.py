@@ -13,24 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
-from builder.base.errors import LockError, UsageError
+from builder.base.errors import LockError, NewerLockError, UsageError
 from builder.base.events import Message
 from builder.base.project import below_project
 from builder.base.values import dataclass, replace
 from builder.engine import images
 from builder.engine.images import split_tag
-from builder.lock import lock_file, merging, text
-from builder.lock.model import (
-    ImageName,
-    Lock,
-    Model,
-    NumberedImage,
-    Pairing,
-    shown_base,
-    shown_mods,
-    shown_pulls,
-    shown_versions,
-)
+from builder.lock import lock_file, merging, model, text
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
 from builder.numbers import adopted, build_directory, claims
 from builder.numbers.images_lock import RECORD
 from builder.plan import making, plan_model
@@ -55,9 +45,10 @@ _SCRATCH = "merge"
 
 def staged_locks(project: Project) -> tuple[Lock, Lock, Lock] | None:
     """The common version of images.lock, ours and theirs, as git's index has them while a merge is unfinished; None
-    where it has one version. Raises LockError for one that is damaged."""
+    where it has one version. A side without images.lock counts as empty, and so does a common version that is damaged.
+    Raises LockError for a side that is damaged."""
     stages = foreign_files.unmerged_stages(project.root, RECORD)
-    if not {2, 3} <= stages:
+    if not stages & {2, 3}:
         return None
 
     def load(path: str, digest: str) -> bytes | None:
@@ -67,7 +58,18 @@ def staged_locks(project: Project) -> tuple[Lock, Lock, Lock] | None:
 
     def side(stage: int) -> Lock:
         content = foreign_files.read_stage(project.root, stage, RECORD) if stage in stages else None
-        return lock_file.parse_bytes(content, f"{RECORD} (stage {stage} of git's index)", load) if content else Lock()
+        if not content:
+            return Lock()
+        try:
+            return lock_file.parse_bytes(content, f"{RECORD} (stage {stage} of git's index)", load)
+        except NewerLockError:
+            raise
+        except LockError as error:
+            if stage == 1:  # without a readable common version, both sides are compared with an empty one
+                return Lock()
+            damaged, whole = ("ours", "theirs") if stage == 2 else ("theirs", "ours")
+            hint = f"the side `{damaged}` is damaged: `git checkout --{whole} {RECORD}` keeps only the other side"
+            raise LockError(error.message, hint=hint) from None
 
     return side(1), side(2), side(3)
 
@@ -81,9 +83,11 @@ def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName)
     image, stayed = lock.image(to), lock.image(origin)
     if image is None or stayed is None:
         raise ValueError(f"{origin} and {to} are both already in the lock")
-    with _scratch_folder(project) as folder:
+    scratch = project.state / _SCRATCH
+    scratch.mkdir(parents=True, exist_ok=True)
+    try:
         destination = project.build_directory(to.repository, to.number)
-        candidates = [*_candidates(project, origin, folder), destination]
+        candidates = [*_candidates(project, origin, scratch), destination]
         moved_from = _matching(candidates, image)
         if moved_from and moved_from != destination:
             with _new_directory(project, moved_from, to) as directory:
@@ -94,6 +98,8 @@ def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName)
         if stayed_in and stayed_in != candidates[0]:
             with _new_directory(project, stayed_in, origin):
                 pass
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
     return moved_from is not None
 
 
@@ -104,19 +110,6 @@ def remove_unfinished(project: Project) -> None:
     for pattern in (".*.new", files.aside_of(Path("*")).name):
         for folder in project.builds.glob(f"*/{pattern}"):
             shutil.rmtree(below_project(project.builds, folder), ignore_errors=True)
-
-
-@contextmanager
-def _scratch_folder(project: Project) -> Iterator[Path]:
-    """An empty folder for the time of the block. Its name is always the same, since images.lock is held: what a killed
-    process left there goes."""
-    folder = project.state / _SCRATCH
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _candidates(project: Project, name: ImageName, folder: Path) -> list[Path]:
@@ -279,16 +272,16 @@ def _part(name: ImageName, details: ImageDetails, image_labels: making.ImageLabe
         input_hash=image_labels.input_hash,
         size=size,
         recipe=image_labels.recipe,
-        versions=shown_versions(image_labels.versions),
-        mods=shown_mods(image_labels.mods),
-        pulls=shown_pulls(image_labels.pins.values()),
-        base=shown_base(next((pins.base for pins in image_labels.pins.values() if pins.base), None)),
+        versions=model.shown_versions(image_labels.versions),
+        mods=model.shown_mods(image_labels.mods),
+        pulls=model.shown_pulls(image_labels.pins.values()),
+        base=model.shown_base(next((pins.base for pins in image_labels.pins.values() if pins.base), None)),
     )
     part = Lock().with_image(name, image)
     for definition, pins in image_labels.pins.items():
         part = part.with_pins(definition, details.platform, pins)
-    for position, model in enumerate(image_labels.models):
+    for position, served in enumerate(image_labels.models):
         # The recipe's own model comes first, and the revision is that one's.
         revision = image_labels.revision if position == 0 else None
-        part = part.with_model(model, Model(Pairing(name, image_labels.recipe, revision, since=built)))
+        part = part.with_model(served, Model(Pairing(name, image_labels.recipe, revision, since=built)))
     return part

@@ -7,6 +7,7 @@ Anything that another project or program could have made does not count as an or
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from builder.base import files
@@ -61,7 +62,8 @@ def superseded_bases(
 ) -> dict[str, ImageDetails]:
     """The images of others that were pulled because numbers stand on them, by name: without a tag, no longer pinned,
     and with no image left on them among those ``staying``."""
-    pinned = _pinned_bases(lock)
+    every_pin = (pins.base for platforms in lock.pins.values() for pins in platforms.values())
+    pinned = {base.resolved for base in every_pin if base}
     bases = {}
     on_top = [image.layers for image in staying]
     for reference in sorted(_bases_of_numbers(project, lock)):
@@ -69,10 +71,6 @@ def superseded_bases(
         if image and is_untagged(image) and not any(layers[: len(image.layers)] == image.layers for layers in on_top):
             bases[reference] = image
     return bases
-
-
-def _pinned_bases(lock: Lock) -> set[str]:
-    return {pins.base.resolved for platforms in lock.pins.values() for pins in platforms.values() if pins.base}
 
 
 def _bases_of_numbers(project: Project, lock: Lock) -> set[str]:
@@ -151,7 +149,8 @@ class EngineImages:
 def retention_reasons(
     lock: Lock, engine: EngineImages, policy: RetentionPolicy, now: datetime
 ) -> dict[ImageName, tuple[str, ...]]:
-    newest = _newest(engine.numbered, policy.keep)
+    by_repository = groupby(sorted(engine.numbered, reverse=True), lambda name: name.repository)
+    newest = {name for _, names in by_repository for name in islice(names, policy.keep)}
     own = {name: _own_reasons(lock, name, engine, newest, policy, now) for name in engine.numbered}
     bases = _base_reasons(engine, own)
     return {name: why or bases.get(engine.numbered[name].layers, ()) for name, why in own.items()}
@@ -173,17 +172,6 @@ def _own_reasons(
         *(["young"] if age < policy.older_than else []),
         *(["adopted: it cannot be built again"] if is_irreplaceable else []),
     )
-
-
-def _newest(names: Iterable[ImageName], keep: int) -> set[ImageName]:
-    by_repository: dict[str, list[int]] = {}
-    for name in names:
-        by_repository.setdefault(name.repository, []).append(name.number)
-    return {
-        ImageName(repository, number)
-        for repository, numbers in by_repository.items()
-        for number in sorted(numbers, reverse=True)[:keep]
-    }
 
 
 def _base_reasons(

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
-    from builder.numbers.claims import ProjectIdentity
     from builder.numbers.workspace import Workspace
 
 
@@ -149,7 +148,12 @@ def status_overview(workspace: Workspace, lock: Lock) -> ImageOverview:
             if by_name.get(ImageName(name, repository.current or 0)) == "present"
             and ids.get(f"{name}:latest") != ids[f"{name}:{repository.current}"]
         ]
-        owners = _owners(workspace, elsewhere) if elsewhere else {}
+        owners = {}
+        if elsewhere:
+            from builder.numbers import claims
+
+            own = claims.existing_identity(workspace.project)
+            owners = {name: claims.owner_of_latest(workspace.engine, own, name) for name in elsewhere}
     except EngineError as error:
         return ImageOverview(_rows(lock, dict.fromkeys(_names(lock), "unknown"), ()), (), error.message)
     stray = tuple(name for name, owner in owners.items() if owner is None)
@@ -160,30 +164,24 @@ def status_overview(workspace: Workspace, lock: Lock) -> ImageOverview:
     return ImageOverview(_rows(lock, by_name, upstream.only_here), stray, "", foreign, upstream)
 
 
-def _owners(workspace: Workspace, repositories: Collection[str]) -> dict[str, ProjectIdentity | None]:
-    """The other project that has the ``latest`` of each repository, if one has."""
-    from builder.numbers import claims
-
-    own = claims.existing_identity(workspace.project)
-    return {name: claims.owner_of_latest(workspace.engine, own, name) for name in repositories}
-
-
 def image_states(workspace: Workspace, lock: Lock) -> tuple[dict[ImageName, ImageState], dict[str, str]]:
     """Returns the state of every number in the lock, and the engine's id of the image behind each tag.
 
     Raises EngineError where none answers.
     """
     names = _names(lock)
-    in_engine = images.find_images(workspace.engine, lock.images, map(str, names), workspace.project.engine_cache)
+    ids, fingerprints = images.find_images(
+        workspace.engine, lock.images, map(str, names), workspace.project.engine_cache
+    )
     by_name: dict[ImageName, ImageState] = {}
     for name in names:
-        fingerprint = in_engine.fingerprints.get(str(name))
+        fingerprint = fingerprints.get(str(name))
         image = lock.images[name.repository].numbers[name.number]
         if fingerprint is None:
             by_name[name] = "pruned" if image.pruned else "missing"
         else:
             by_name[name] = "present" if fingerprint == image.fingerprint else "moved"
-    return by_name, in_engine.ids
+    return by_name, ids
 
 
 def _names(lock: Lock) -> list[ImageName]:

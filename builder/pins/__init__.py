@@ -1,1 +1,1 @@
-"""The version of everything that a build takes, resolved once and recorded."""
+"""The versions of everything in a build, resolved once and recorded."""

@@ -1,7 +1,7 @@
-"""The versions of a definition must agree with the versions that the pinned vLLM names.
+"""The versions in a definition must agree with the versions that the pinned vLLM names.
 
-The version of a wheel comes first, then the comparison of ranges, the named versions, and the check of a definition,
-which runs before anything is built.
+The check runs before anything is built. Before it: the version of a wheel, the comparison of ranges, and the versions
+that vLLM names.
 """
 
 from __future__ import annotations
@@ -31,30 +31,32 @@ if TYPE_CHECKING:
     from builder.pins.resolver import Resolver
 
 
-# The version of a source that is taken as a wheel: what the definition writes, or what was chosen for the pin.
+# The version of a source that is installed as a wheel: written in the definition, or chosen for the pin.
 
 
 def wheel_version(source: Source | None, pin: SourcePin | None) -> str:
-    """The version of a source that is taken as a wheel: the pinned one where the definition writes none, or writes
-    another than was chosen; else the written one. Empty for another source, and for the newest."""
+    """The version of a source that is installed as a wheel. The pinned version, if the definition writes no version or
+    if another version was chosen; otherwise the written version. Empty for any other source, and for the newest
+    version."""
     if not isinstance(source, WheelSource):
         return ""
     written = source.requirement.partition("==")[2]
     pinned = pin.version if isinstance(pin, WheelPin) and pin.requested == source.requested else ""
-    # A local part that was not written makes no other version.
+    # The version is the same if the definition omits the local part.
     return written if not pinned or (written and only(written).contains(pinned, prereleases=True)) else pinned
 
 
 def requirement(source: WheelSource, pin: SourcePin | None, chosen: str | None) -> str:
-    """The requirement that uv resolves: for the ``chosen`` version, or that which was chosen for the ``pin`` before;
-    else what the definition writes."""
+    """The requirement that uv resolves: the ``chosen`` version, or the version that was chosen for ``pin``, or the text
+    in the definition."""
     written = source.requirement.partition("==")[2]
     wanted = chosen or (wheel_version(source, pin) if written else "")
     return f"{source.package}=={wanted}" if wanted and wanted != written else source.requirement
 
 
 def with_chosen(definition: ImageDefinition, pins: Pins, update: Mapping[str, str | None]) -> Pins:
-    """``pins`` with the wheels of ``update`` at their chosen versions, and without those of no chosen version."""
+    """``pins`` with the wheels in ``update`` at their chosen versions, and without the wheels that have no chosen
+    version."""
     chosen = {
         name: WheelPin(definition.wheel_sources[name].requested, wanted)
         for name, wanted in update.items()
@@ -64,11 +66,11 @@ def with_chosen(definition: ImageDefinition, pins: Pins, update: Mapping[str, st
     return replace(pins, sources={**{n: pin for n, pin in pins.sources.items() if n not in gone}, **chosen})
 
 
-# Requirements that are compared: for one package, is there a version that suits all of them?
+# Compares requirements: does one version of a package satisfy all of them?
 
 
 def parse(text: str, definition: ImageDefinition) -> Requirement | None:
-    """The requirement in ``text`` where it counts on the platform and the Python of ``definition``; else None."""
+    """The requirement in ``text`` if it applies to the platform and the Python of ``definition``; otherwise None."""
     requirement = parse_requirement(text)
     target = python.markers(definition.platform, definition.python.version if definition.python else "3.12")
     is_other = requirement and requirement.marker and not requirement.marker.evaluate(target)
@@ -76,8 +78,8 @@ def parse(text: str, definition: ImageDefinition) -> Requirement | None:
 
 
 def only(version: str) -> SpecifierSet:
-    """The range of this version alone. A version that PEP 440 does not allow, as images of others have them, equals
-    itself."""
+    """The range that contains only this version. A version that PEP 440 does not allow, as in community images, equals
+    only itself."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     try:
@@ -92,13 +94,13 @@ def exact_version(specifiers: SpecifierSet) -> str:
 
 
 def agree(first: SpecifierSet, other: SpecifierSet) -> bool:
-    """False if no version suits both, as far as the versions that are written in them tell."""
+    """False if none of the versions near the written ones satisfies both."""
     both = first & other
     return not list(both) or any(both.contains(version, prereleases=True) for version in _candidates(both))
 
 
 def _candidates(specifiers: SpecifierSet) -> set[str]:
-    """Versions at, right below and right above each one that is written."""
+    """The written versions, and the versions right below and above each of them."""
     candidates: set[str] = set()
     for specifier in specifiers:
         text = specifier.version.removesuffix(".*")
@@ -118,20 +120,20 @@ def _candidates(specifiers: SpecifierSet) -> set[str]:
 
 
 # The versions of other packages that the pinned vLLM names in its requirement files, or in the metadata of its wheel.
-# vLLM is compiled and tested with one FlashInfer, torch, Triton, TileLang and TVM FFI. Another one is found out when
-# it is compiled, or first run.
+# vLLM is compiled and tested with one version of FlashInfer, torch, Triton, TileLang and TVM FFI. Another version fails
+# only when vLLM is compiled or runs.
 
 FLASHINFER = "flashinfer-python"
 PACKAGES = frozenset([*image.PACKAGES_BUILT_FROM["flashinfer"], "torch", "triton", "tilelang", "apache-tvm-ffi"])
 _USUAL_FILE = "requirements/cuda.txt"
-# At the top of vLLM's repository since 0.22; dockerfiles/_parts/rust.j2 reads the same line when vLLM is built.
+# The file is at the top of vLLM's repository since 0.22. dockerfiles/_parts/rust.j2 reads the same line in the build.
 RUST_FILE = "rust-toolchain.toml"
 _CHANNEL = re.compile(rb'^ *channel *= *"([^"]*)"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Named:
-    """The versions of one package that are named, and ``by`` whom (``vllm 0.33.0 (4ba787ec9abc)``)."""
+    """The named versions of one package, and the source of the name in ``by`` (``vllm 0.33.0 (4ba787ec9abc)``)."""
 
     specifiers: SpecifierSet
     by: str
@@ -141,8 +143,8 @@ class Named:
 
 
 def read_named_versions(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> dict[str, Named]:
-    """The ``PACKAGES`` that the pinned vLLM of a definition names, by package; none where it comes with the base, or
-    is that of a parent, since their versions are known. Raises SourceError."""
+    """The versions of ``PACKAGES`` that the pinned vLLM of a definition names, by package. Empty if vLLM comes with the
+    base image or a parent image, because the installed versions are known. Raises SourceError."""
     pin, source = pins.sources.get("vllm"), definition.sources.get("vllm")
     if isinstance(pin, GitPin) and isinstance(source, image.GitSource):
         return _of_commit(definition, source, pin, resolver)
@@ -153,12 +155,12 @@ def read_named_versions(definition: ImageDefinition, pins: Pins, resolver: Resol
 
 
 def installed(packages: Iterable[LockedPackage], by: str) -> dict[str, Named]:
-    """The ``PACKAGES`` that an image has, by package: one version each."""
+    """The installed versions of ``PACKAGES`` in an image, by package."""
     return {package.name: Named(only(package.version), by) for package in packages if package.name in PACKAGES}
 
 
 def flashinfer_tag(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> str:
-    """The tag of the FlashInfer that the pinned vLLM names. Raises SourceError where it names none, or several."""
+    """The tag of the FlashInfer that the pinned vLLM names. Raises SourceError if vLLM names no version, or several."""
     named = read_named_versions(definition, pins, resolver).get(FLASHINFER)
     vllm = pins.sources.get("vllm")
     hint = "write a tag, branch or commit of FlashInfer: `ref: v0.7.2`"
@@ -173,7 +175,7 @@ def flashinfer_tag(definition: ImageDefinition, pins: Pins, resolver: Resolver) 
 
 def rust(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> str:
     """The Rust toolchain that the pinned vLLM names for its front end: a version, or a channel such as ``stable``.
-    Empty where it is not built from git, or names none. Raises SourceError."""
+    Empty if vLLM is not built from git, or names no toolchain. Raises SourceError."""
     from builder.sources import mirror
 
     pin, source = pins.sources.get("vllm"), definition.sources.get("vllm")
@@ -224,7 +226,7 @@ def _of_lines(lines: Iterable[str], definition: ImageDefinition, by: str) -> dic
     return named
 
 
-# The versions that a definition has of what the pinned vLLM names.
+# The versions in a definition of the packages that the pinned vLLM names.
 
 _REQUIREMENT_FILE = re.compile(r"(?:.*/)?(?:requirements[^/]*\.(?:txt|in)|requirements/.*\.(?:txt|in))")
 _ADDED = re.compile(r"\+(?P<indent>\s*)(?P<text>[A-Za-z0-9][^#]*)")
@@ -236,17 +238,17 @@ _HINT_FOR_PATCHES = (
 _END_OF_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
 _Mention: TypeAlias = "tuple[Location, str, SpecifierSet]"
-"""A place in a file of the project, the package that it requires, and in which versions."""
+"""A location in a file of the project, the package that it requires, and the range of versions."""
 
 
 def check_agreement(
     project: Project, definition: ImageDefinition, pins: Pins, patches: Mapping[str, bytes], named: Mapping[str, Named]
 ) -> None:
-    """Raises SourceError with every place in the files of ``definition`` that disagrees with what is ``named``: its
-    packages, its FlashInfer, and requirement files that its patches change. ``patches`` are theirs, by SHA-256.
+    """Raises SourceError with every location in the files of ``definition`` that disagrees with the ``named`` versions:
+    its packages, its FlashInfer, and requirement files that its patches change. ``patches`` are the diffs by SHA-256.
     """
     of_patches = list(_of_patches(project, definition, pins, patches))
-    # FlashInfer that is built here follows a pull request which moves it; what is installed follows the commit.
+    # A pull request may change the FlashInfer that is built here. An installed FlashInfer follows the commit.
     built = _BUILT if "flashinfer" in definition.git_sources else ()
     written = ((_HINT, mention) for mention in _of_definition(project, definition))
     patched = ((_HINT_FOR_PATCHES, mention) for mention in of_patches if mention[1] not in built)
@@ -264,9 +266,9 @@ def check_agreement(
 
 
 def check_rust(project: Project, definition: ImageDefinition, named: str, patches: Mapping[str, bytes]) -> None:
-    """Raises SourceError where ``definition`` has another Rust than the pinned vLLM has ``named`` for its front end.
-    The build would end there, after hours where FlashInfer is compiled before. Nothing is known against a definition
-    without Rust, and where one of its ``patches`` changes the name."""
+    """Raises SourceError if ``definition`` has another Rust than the pinned vLLM has ``named`` for its front end. The
+    build would fail at the front end, hours after FlashInfer was compiled. A definition without Rust is not checked,
+    nor one whose ``patches`` change the name."""
     rust = str(definition.args.get("rust") or "")
     fits = named == "stable" or f"{rust}.".startswith(f"{named}.")
     if not rust or not named or fits or any(RUST_FILE.encode() in patch for patch in patches.values()):
@@ -280,7 +282,7 @@ def check_rust(project: Project, definition: ImageDefinition, named: str, patche
 
 
 def _of_flashinfer(project: Project, definition: ImageDefinition, pins: Pins, named: Named) -> dict[str, str]:
-    """The problem with a FlashInfer that is built from git, and what to do; none where its version is the named one."""
+    """The problem with a FlashInfer that is built from git, and what to do; None if its version is the named one."""
     pin, source = pins.sources.get("flashinfer"), definition.sources.get("flashinfer")
     if not (isinstance(pin, GitPin) and isinstance(source, image.GitSource)):
         return {}
@@ -322,19 +324,19 @@ def _of_patches(
 
 
 def _named(definition: ImageDefinition, text: str) -> tuple[str, SpecifierSet] | None:
-    """The package and its versions in ``text`` where it limits one that vLLM may name, and counts on this platform."""
+    """The package and its range in ``text``, if vLLM may name the package, and if the text applies to this platform."""
     package = canonical(_END_OF_NAME.split(text, maxsplit=1)[0])
     requirement = parse(text, definition) if package in PACKAGES else None
     return (package, requirement.specifier) if requirement and requirement.specifier else None
 
 
-# FlashInfer's ready kernels, which it refuses unless they are its own:
+# FlashInfer refuses ready kernels of another version:
 # https://github.com/flashinfer-ai/flashinfer/pull/4514, https://github.com/flashinfer-ai/flashinfer/pull/5096
 
 
 def misfit_kernels(packages: Iterable[LockedPackage]) -> str:
-    """Tells of packages with FlashInfer's kernels that its own version, their CUDA (the ``cu130`` in their version) or
-    the CUDA of the other ``packages`` does not fit; empty if all fit."""
+    """Describes packages with FlashInfer's kernels that do not fit: another version than FlashInfer, or another CUDA
+    (the ``cu130`` in their version) than the other ``packages``. Empty if all fit."""
     versions = {each.name: each.version for each in packages}
     own, runtime = versions.get(FLASHINFER), versions.get("nvidia-cuda-runtime", "")
     ready = {name: text.partition("+") for name, text in versions.items() if name.startswith("flashinfer-jit-cache")}

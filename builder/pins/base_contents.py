@@ -1,6 +1,6 @@
-"""The contents of a base image that others build: its vLLM, FlashInfer and packages, read from the engine's copy of it.
+"""The contents of a community base image, read from the engine's copy: its vLLM, FlashInfer and packages.
 
-The copy is pulled where the engine has none; a build on that base needs it anyway.
+If the engine has no copy, the image is pulled; a build on that base requires it anyway.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BaseContents:
-    """The contents of a base image: when it was made (RFC 3339 UTC, empty where it does not tell), the version of its
-    Python, the sources that it brings, and all its Python packages."""
+    """The contents of a base image: its date (RFC 3339 UTC, empty if unknown), the version of its Python, the sources
+    that it contains, and all its Python packages."""
 
     created: str
     python: str
@@ -45,8 +45,8 @@ class BaseContents:
 
 
 def read_base_contents(endpoint: Endpoint, pin: BasePin, platform: str, report: Report) -> BaseContents:
-    """Reads the contents of a pinned base, which is pulled where the engine has none. Raises SourceError where it
-    cannot be pulled, is not what is pinned, or cannot be run here."""
+    """Reads the contents of a pinned base, and pulls it first if the engine lacks it. Raises SourceError if the base
+    cannot be pulled, differs from the pin, or cannot run here."""
     with _read_errors(pin):
         details = _pulled(endpoint, pin, platform, report)
         report(Message(f"reading what {pin.requested} contains"))
@@ -57,7 +57,7 @@ def read_base_contents(endpoint: Endpoint, pin: BasePin, platform: str, report: 
 
 
 def ensure_present(endpoint: Endpoint, pin: BasePin, platform: str, report: Report) -> None:
-    """Pulls a pinned base where the engine has none. Raises SourceError."""
+    """Pulls a pinned base if the engine lacks it. Raises SourceError."""
     with _read_errors(pin):
         _pulled(endpoint, pin, platform, report)
 
@@ -65,8 +65,8 @@ def ensure_present(endpoint: Endpoint, pin: BasePin, platform: str, report: Repo
 def read_files(
     endpoint: Endpoint, pin: BasePin, platform: str, package: str, paths: Collection[str]
 ) -> dict[str, bytes]:
-    """Returns those of ``paths`` (``vllm/config.py``) that the importable ``package`` has in a pinned base. Raises
-    SourceError where the engine does not have that base: nothing is pulled."""
+    """Reads the files ``paths`` (``vllm/config.py``) of the importable ``package`` in a pinned base. Missing files are
+    left out. Raises SourceError if the engine lacks the base: nothing is pulled."""
     with _read_errors(pin):
         if _present(endpoint, pin, platform) is None:
             raise SourceError(f"this engine does not have the pinned image of {pin.requested}; a build pulls it")
@@ -123,5 +123,5 @@ def _date(created: str) -> str:
         moment = datetime.fromisoformat(created)
     except ValueError:
         return ""
-    # Whoever makes an image says when; a day that none could follow is no date.
+    # The date of an image is untrusted, and may be out of range.
     return words.timestamp_of(moment) if 1980 <= moment.year < 9999 and moment.tzinfo else ""

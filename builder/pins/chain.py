@@ -1,6 +1,6 @@
-"""The pins of all definitions that a command needs, chain by chain, the base of each first.
+"""The pins of all definitions that a command needs, chain by chain, with the base of each chain first.
 
-Each definition is resolved once, against the packages that its image inherits from the ones before it in the chain.
+Each definition is resolved once, with the packages that its image inherits from its parents in the chain.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Chain = tuple["ImageDefinition", ...]
 """A definition and its parents, the base first."""
 
 Update = Mapping[str, str | None]
-"""Names to resolve again (``vllm``, ``python``), each with the git ref to take, or None for the definition's."""
+"""The names to resolve again (``vllm``, ``python``), each with the git ref to use, or None for the definition's ref."""
 
 
 def resolve_missing(
     workspace: Workspace, lock: Lock, chains: Sequence[Chain], update: Update
 ) -> dict[str, pinning.ResolvedPins]:
-    """Pins for every definition of ``chains``, by name: those of ``lock``, but for stale ones and those to ``update``.
-    No source is asked twice. See `pinning.resolve_missing`."""
+    """The pins of every definition in ``chains``, by name. Pins in ``lock`` are kept, except stale pins and the names
+    in ``update``. Each source is queried once. See `pinning.resolve_missing`."""
     updates = _update_of_each(chains, update)
     sources = resolver.make_resolver(workspace)
     completed: dict[str, pinning.ResolvedPins] = {}
@@ -60,7 +60,7 @@ def stale_chain(lock: Lock, chain: Chain) -> dict[str, tuple[str, ...]]:
 
 
 def refuse_stale(lock: Lock, chain: Chain) -> None:
-    """Raises LockError where something of ``chain`` would have to be resolved."""
+    """Raises LockError if ``chain`` has a missing or stale pin."""
     for definition, names in stale_chain(lock, chain).items():
         raise LockError(
             f"images.lock does not cover {', '.join(sorted(names))} of {definition} on {chain[-1].platform}",
@@ -69,7 +69,7 @@ def refuse_stale(lock: Lock, chain: Chain) -> None:
 
 
 def _inherited_from(definition: ImageDefinition, pins: Pins, inherited: pinning.Inherited) -> pinning.Inherited:
-    """The packages that an image on top of ``definition`` inherits; None where its pins do not tell them yet."""
+    """The packages that an image inherits from ``definition``; None if its pins are incomplete."""
     if inherited is None or {"python", *definition.sources} & set(pinning.stale_pins(definition, pins, inherited)):
         return None
     below = pinning.with_base(definition, pins, inherited)
@@ -77,8 +77,8 @@ def _inherited_from(definition: ImageDefinition, pins: Pins, inherited: pinning.
 
 
 def _update_of_each(chains: Sequence[Chain], update: Update) -> dict[str, dict[str, str | None]]:
-    """The part of ``update`` for each definition: a name means the last definition of a chain that has such a source.
-    Raises UsageError for a name that none of the chains has."""
+    """The part of ``update`` for each definition. A name means the last definition of a chain that has such a source.
+    Raises UsageError if no chain has the name."""
     updates: dict[str, dict[str, str | None]] = {definition.name: {} for chain in chains for definition in chain}
     for name, ref in update.items():
         having = [[each for each in chain if name in pinning.pin_names(each)] for chain in chains]

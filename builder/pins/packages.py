@@ -1,7 +1,4 @@
-"""This page reads the files and versions of a package, at the pinned version or another one.
-
-The files of a package come first, then the cache of files from wheels, then the released versions on an index.
-"""
+"""Reads the files of a package at the pinned version or another version, and its released versions on an index."""
 
 from __future__ import annotations
 
@@ -34,15 +31,15 @@ if TYPE_CHECKING:
     from builder.sources.git import UserSettings
 
 
-# For a version that no definition pins: the Python files are the same in the wheels of all platforms.
+# For versions without a pin: the wheels of all platforms contain the same Python files.
 _ANY = PythonRequirements(version="3.12", glibc="2.39", packages=())
 _ANY_PLATFORM = "linux/arm64"
 
 
 @dataclass(frozen=True)
 class Access:
-    """The way to files: the folders of the git mirrors and of what was read of wheels, the user's environment and
-    settings, and a function that gets a message about each step that takes long."""
+    """Access to files: the folders of the git mirrors and of the files from wheels, the user's environment and
+    settings, and a function that receives a message about each slow step."""
 
     mirrors: Path
     wheels: Path
@@ -53,7 +50,7 @@ class Access:
 
 @dataclass(frozen=True)
 class PinnedDefinition:
-    """One definition of a chain, its pins, and the vendored patches that they name, by SHA-256."""
+    """A definition of a chain, its pins, and their vendored patches by SHA-256."""
 
     definition: ImageDefinition
     pins: Pins
@@ -62,7 +59,7 @@ class PinnedDefinition:
 
 @dataclass(frozen=True)
 class Package:
-    """A package at one version. ``label`` is both in a few words: ``vllm 0.20.0``."""
+    """A package at one version. ``label`` names both: ``vllm 0.20.0``."""
 
     version: str
     label: str
@@ -74,8 +71,8 @@ def access(project: Project, environ: Mapping[str, str], say: Callable[[str], No
 
 
 def pinned(reach: Access, chain: Sequence[PinnedDefinition], package: str) -> Package | None:
-    """``package`` as the images of ``chain`` (the base first) hold it before any mod, or None where no pin tells its
-    version. Nothing is fetched before its files are read."""
+    """``package`` in the images of ``chain`` (the base first), before any mod; None if no pin determines its version.
+    Nothing is fetched until its files are read."""
     for level in reversed(chain):
         pin, source = level.pins.sources.get(package), level.definition.sources.get(package)
         if isinstance(pin, GitPin) and isinstance(source, GitSource):
@@ -99,7 +96,7 @@ def pinned(reach: Access, chain: Sequence[PinnedDefinition], package: str) -> Pa
 
 
 def released(reach: Access, definitions: Iterable[ImageDefinition], package: str, version: str) -> Package:
-    """``package`` as the wheel of ``version`` on the user's index, or on one that a definition names for it."""
+    """``package`` from the wheel of ``version`` on the user's index, or on an index that a definition names for it."""
     wants = [definition.python for definition in definitions if definition.python]
     indexes = tuple(dict.fromkeys(index for python in wants for index in python.indexes))
     name = _distribution(package)
@@ -108,8 +105,8 @@ def released(reach: Access, definitions: Iterable[ImageDefinition], package: str
 
 
 def committed(reach: Access, definitions: Iterable[ImageDefinition], package: str, ref: str) -> Package:
-    """``package`` at the branch, tag or commit ``ref`` of the repository that a definition takes it from, without pull
-    requests. Raises UsageError where no definition takes it from git, SourceError where there is no such ref."""
+    """``package`` at the branch, tag or commit ``ref`` of the repository in a definition, without pull requests. Raises
+    UsageError if no definition gets the package from git, SourceError if the ref does not exist."""
     sources = [definition.git_sources for definition in definitions]
     address = next((by_name[package].git for by_name in sources if package in by_name), "")
     if not address:
@@ -159,14 +156,14 @@ def _distribution(package: str) -> str:
     return PACKAGES_BUILT_FROM.get(package, (canonical(package),))[0]
 
 
-# The cache of files read from wheels to try patches on (``.builder/wheels``).
+# The cache of files from wheels, on which patches are tried (``.builder/wheels``).
 
 _WHEEL = re.compile("[0-9a-f]{64}")
 
 
 def stale_wheels(project: Project, lock: Lock) -> tuple[Path, ...]:
-    """The folders of wheels that are pinned nowhere in ``lock``, and the answers of indexes that name only such wheels.
-    An index gives all of it again. Other files in the cache are not among them."""
+    """The folders of wheels that ``lock`` does not pin, and the answers of indexes that name only such wheels. An index
+    provides them again. Other files in the cache are ignored."""
     cache = project.state / "wheels"
     pinned = {
         digest
@@ -182,7 +179,7 @@ def stale_wheels(project: Project, lock: Lock) -> tuple[Path, ...]:
 
 
 def remove_wheels(paths: Iterable[Path]) -> None:
-    """Removes files and folders of the cache, without an error where another process removes or writes them, too."""
+    """Removes files and folders of the cache. Other processes may remove or write them at the same time."""
     for path in paths:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -205,8 +202,8 @@ _LARGEST_PAGE = 64 << 20
 
 
 def releases_between(package: str, old: str, new: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The versions strictly between two, beginning at the side of ``old``; no pre-releases, unless one end is one.
-    Raises SourceError where the index does not answer."""
+    """The versions strictly between two versions, beginning near ``old``. Pre-releases are included only if one end is
+    a pre-release. Raises SourceError if the index does not answer."""
     start, end = parse_version(old), parse_version(new)
     if start is None or end is None:
         return ()

@@ -1,8 +1,7 @@
-"""This page pins each source and package of a definition to an exact version.
+"""Pins each source and package of a definition to an exact version. Current pins stay; stale pins are resolved again.
 
-The stale pins of a definition come first and how they are resolved, then its base, its git sources with their pull
-requests, its Python closures with their date limit, and the versions that new pins take back.
-A current pin stays; only a stale one is resolved again.
+The order of this page: stale pins, the base image, git sources with their pull requests, Python closures with their
+date limit, and versions that would move to older ones.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from builder.pins.resolver import Resolver
 
 Inherited: TypeAlias = "Sequence[LockedPackage] | None"
-"""The packages of the parent images; None where those are not all pinned, so that nothing on top of them can be."""
+"""The packages of the parent images. None if they are not all pinned, so that this definition cannot be pinned."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,8 @@ class Fault:
 
 @dataclass(frozen=True)
 class ResolvedPins:
-    """The pins of a definition, complete where there are no ``faults``, and their vendored patches by SHA-256."""
+    """The pins of a definition, and their vendored patches by SHA-256. The pins are complete if there are no
+    ``faults``."""
 
     pins: Pins
     patches: Mapping[str, bytes] = field(default_factory=dict)
@@ -67,8 +67,8 @@ class ResolvedPins:
 
 @dataclass(frozen=True)
 class _Task:
-    """The definition to resolve, its pins ``before``, and the names to ``update``, each with the git ref or the version
-    of a wheel to take instead of the definition's, or None; and the patches and faults so far."""
+    """The definition to resolve, its earlier pins in ``before``, and the names to ``update``, each with the git ref or
+    wheel version to use, or None for the definition's; and the patches and faults so far."""
 
     definition: ImageDefinition
     before: Pins
@@ -94,14 +94,15 @@ def error_of(faults: Sequence[Fault]) -> SourceError:
 
 
 def pin_names(definition: ImageDefinition) -> tuple[str, ...]:
-    """The names of all that is pinned: ``base``, the sources, ``python``, and ``build`` for what builds them."""
+    """The names of all pins: ``base``, the sources, ``python``, and ``build`` for the packages that build the
+    sources."""
     wants = definition.python
     closures = ["python", *(["build"] if wants.build else [])] if wants else []
     return (*(["base"] if definition.base else []), *definition.sources, *closures)
 
 
 def stale_pins(definition: ImageDefinition, pins: Pins, inherited: Inherited) -> tuple[str, ...]:
-    """The names of those that ``pins`` lack, or have for another request than the definition's."""
+    """The names whose pins are missing, or belong to another request than the definition's."""
     wants = definition.python
     inherited = with_base(definition, pins, inherited)
     requested = None if inherited is None else python.requested_packages(definition, pins.sources, inherited)
@@ -115,15 +116,17 @@ def stale_pins(definition: ImageDefinition, pins: Pins, inherited: Inherited) ->
 
 
 def _is_base(pinned: str, written: str) -> bool:
-    """True if the image ``pinned`` is the one that a definition names, by its tag or by the day of its tag."""
+    """True if a definition names the image ``pinned``, by its tag or by the day of its tag."""
     name, day = images.split_day(written)
     return pinned == written or (bool(day) and images.repository(pinned) == name and images.day_of(pinned) == day)
 
 
 def _is_current(source: Source, pin: SourcePin | None, pins: Pins) -> bool:
-    """True if ``pin`` is one for the request of ``source``, its patches in their order included; for a source that
-    comes with the base, if it was read from the pinned one, for one that follows vLLM, if it is that of the vLLM in
-    ``pins``, and for a local checkout, if that is still as it was. Raises SourceError for a checkout that is gone."""
+    """True if ``pin`` is for the request of ``source``, with the same patches in the same order.
+
+    A source that comes with the base must come from the pinned base. A source that follows vLLM must be for the vLLM in
+    ``pins``. A local checkout must be unchanged. Raises SourceError if a checkout is gone.
+    """
     base = pins.base
     if isinstance(source, BaseSource):
         return isinstance(pin, IncludedPin) and base is not None and pin.base == base.resolved and bool(base.packages)
@@ -135,8 +138,8 @@ def _is_current(source: Source, pin: SourcePin | None, pins: Pins) -> bool:
 
 
 def _as_it_is(source: GitSource) -> tuple[GitSource, bytes]:
-    """A local checkout as a source whose ref is its present commit, with its changes below the other patches; and their
-    diff. Any other source is what it is. Raises SourceError."""
+    """A local checkout, as a source at its present commit with its changes as the first patch; and the diff of the
+    changes. Any other source is returned unchanged. Raises SourceError."""
     if source.checkout is None:
         return source, b""
     commit, diff = foreign_files.read_checkout(source.checkout)
@@ -145,7 +148,7 @@ def _as_it_is(source: GitSource) -> tuple[GitSource, bytes]:
 
 
 def with_base(definition: ImageDefinition, pins: Pins, inherited: Inherited) -> Inherited:
-    """The packages that the own ones of a definition come on top of: those of its base image, too, where it is read."""
+    """The packages below the packages of a definition, including the packages of its base image if they are known."""
     if inherited is None or not definition.base_sources or pins.base is None:
         return inherited
     return (*inherited, *pins.base.packages)
@@ -159,13 +162,12 @@ def resolve_missing(
     update: Mapping[str, str | None],
     below: str = "",
 ) -> ResolvedPins:
-    """``pins`` with everything resolved that is missing, stale or named in ``update``; nothing else moves.
+    """``pins`` with everything resolved that is missing, stale or named in ``update``. Other pins do not move.
 
-    ``update`` maps names to the git ref, or the version of a wheel, to take instead of the definition's, or None;
-    ``below`` is the moment after which nothing was taken into the image that this one is built on. What cannot be
-    resolved is among the faults. The sources and the closures move together or, where there is a closure already, not
-    at all: a closure is that of its sources. Raises UsageError for a ref where none can be given, FileProblemsError for
-    text that is not a requirement.
+    ``update`` maps names to the git ref or wheel version to use, or to None for the definition's. ``below`` is the date
+    limit of the parent image's closure. Parts that cannot be resolved are among the faults. Sources and an existing
+    closure move together or not at all, because a closure belongs to its sources. Raises UsageError if a name accepts
+    no ref, FileProblemsError if a text is not a requirement.
     """
     from builder.definitions import image
 
@@ -197,7 +199,7 @@ def resolve_missing(
 
 
 def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | None]) -> None:
-    """Raises UsageError for what cannot be moved as ``update`` says."""
+    """Raises UsageError if ``update`` is impossible."""
     for name, ref in update.items():
         if name in definition.base_sources:
             raise UsageError(
@@ -230,7 +232,7 @@ def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | N
 
 
 def _need_closures(before: Pins, after: Pins, moving: set[str], update: Mapping[str, str | None]) -> bool:
-    """True if the packages may be others: not where only the patches of a commit changed that stays."""
+    """True if the packages may differ. They do not if only patches changed, and the commit stays."""
 
     def commits(pins: Pins) -> dict[str, SourcePin]:
         return {name: replace(p, patches=()) if isinstance(p, GitPin) else p for name, p in pins.sources.items()}
@@ -240,8 +242,8 @@ def _need_closures(before: Pins, after: Pins, moving: set[str], update: Mapping[
 
 
 def _compare_with_vllm(task: _Task, pins: Pins) -> None:
-    """Raises SourceError where a definition that builds from git has other versions than its vLLM names. Where vLLM is
-    a wheel, uv compares its packages, and FlashInfer alone is left."""
+    """Raises SourceError if a definition that builds from git has other versions than its vLLM names. If vLLM is a
+    wheel, uv compares its packages, and only FlashInfer is compared here."""
     definition, project = task.definition, task.resolver.project
     named = agreement.read_named_versions(definition, pins, task.resolver)
     rust = agreement.rust(definition, pins, task.resolver) if definition.args.get("rust") else ""
@@ -269,7 +271,7 @@ def _with_base_image(task: _Task) -> Pins:
 
 
 def _with_contents(task: _Task, pins: Pins) -> Pins:
-    """``pins`` with what the base brings. Raises SourceError where that cannot be read, or lacks a source."""
+    """``pins`` with the contents of the base. Raises SourceError if they cannot be read, or lack a source."""
     definition, base = task.definition, pins.base
     if base is None:
         raise ValueError("the base is not pinned")
@@ -293,22 +295,21 @@ def _with_contents(task: _Task, pins: Pins) -> Pins:
     return replace(pins, base=with_packages, sources={**pins.sources, **brought})
 
 
-# The sources from git with their patches. A pull request that stays keeps its pin.
+# The git sources with their patches. An unchanged pull request keeps its pin.
 
 RELEASE = "release"
-"""The ref that means the newest release of some age; a branch of that name is ``refs/heads/release``."""
+"""The ref that means the newest release of some age. A branch of that name is ``refs/heads/release``."""
 
 
 def _recorded_ref(source: GitSource, pins: Pins) -> str:
-    """The ref of a source as images.lock records it; of one that follows vLLM with the vLLM that it is for."""
+    """The ref of a source in images.lock. For a source that follows vLLM, the ref includes its vLLM."""
     if source.checkout:
         return CHECKOUT
     return f"{source.ref}/{identity(pins.sources.get('vllm'))}" if source.follows_vllm else source.ref
 
 
 def _of_ref(source: GitSource, pin: SourcePin | None, pins: Pins) -> GitPin | None:
-    """``pin`` where it is of the repository and the ref of ``source``, or of the commit that a checkout is at, whatever
-    its patches."""
+    """``pin`` if it has the repository and the ref of ``source``, or the commit of a checkout. Patches may differ."""
     from builder.sources import git
 
     if not isinstance(pin, GitPin) or pin.requested != _recorded_ref(source, pins):
@@ -318,10 +319,12 @@ def _of_ref(source: GitSource, pin: SourcePin | None, pins: Pins) -> GitPin | No
 
 
 def _with_sources(task: _Task, pins: Pins, moving: set[str]) -> Pins:
-    """``pins`` with the git sources among ``moving`` resolved, and without those that the definition no longer has.
-    What follows vLLM comes after it. Where only patches were added or removed, the commit stays, and so do the other
-    pull requests: both move only where the source is updated. Raises LockError where such a patch is missing or was
-    edited."""
+    """``pins`` with the git sources in ``moving`` resolved, and without sources that the definition no longer has.
+    Sources that follow vLLM are resolved after it.
+
+    If only patches were added or removed, the commit and the other pull requests stay; they move only if the source is
+    updated. Raises LockError if the file of such a patch is missing or was edited.
+    """
     so_far = len(task.faults)
     resolved = {name: pin for name, pin in pins.sources.items() if name in task.definition.sources}
     for name, source in sorted(task.definition.git_sources.items(), key=lambda item: item[1].follows_vllm):
@@ -337,7 +340,7 @@ def _with_sources(task: _Task, pins: Pins, moving: set[str]) -> Pins:
 
 
 def _with_vllm(definition: ImageDefinition, pins: Pins) -> Pins:
-    """``pins`` with the wheel of vLLM that a source which follows it is for, before the closure pins it."""
+    """``pins`` with the wheel of vLLM, for sources that follow vLLM, before the closure pins the wheel."""
     source, pin = definition.sources.get("vllm"), pins.sources.get("vllm")
     if not isinstance(source, WheelSource):
         return pins
@@ -347,7 +350,7 @@ def _with_vllm(definition: ImageDefinition, pins: Pins) -> Pins:
 
 
 def _resolved(task: _Task, pins: Pins, name: str) -> GitPin:
-    """The pin of a source from git. Raises SourceError."""
+    """The pin of a git source. Raises SourceError."""
     source, diff = _as_it_is(task.definition.git_sources[name])
     if diff:
         task.patches[hashlib.sha256(diff).hexdigest()] = diff
@@ -363,7 +366,7 @@ def _resolved(task: _Task, pins: Pins, name: str) -> GitPin:
 
 
 def _address(task: _Task, checkout: Path, source: GitSource) -> str:
-    """The address of a remote that gives the commit of a checkout, so that others have it, too; or its own."""
+    """The address of a remote that provides the commit of a checkout to other people, or the path of the checkout."""
     for url in foreign_files.remotes_with(checkout, source.ref):
         with contextlib.suppress(SourceError):
             task.resolver.commit("", url, source.ref)
@@ -372,8 +375,8 @@ def _address(task: _Task, checkout: Path, source: GitSource) -> str:
 
 
 def _ref(task: _Task, pins: Pins, name: str) -> str:
-    """The branch, tag or commit to resolve: that to update to, or else what the definition says. Raises SourceError
-    where there is no such release, or vLLM names none."""
+    """The branch, tag or commit to resolve: the requested one, or the definition's. Raises SourceError if there is no
+    such release, or if vLLM names none."""
     source, wanted = task.definition.git_sources[name], task.update.get(name)
     if wanted == RELEASE:
         return task.resolver.release(name, source.git)
@@ -383,9 +386,9 @@ def _ref(task: _Task, pins: Pins, name: str) -> str:
 
 
 def _with_patches(task: _Task, name: str, pin: GitPin, source: GitSource, before: Sequence[SourcePatch]) -> GitPin:
-    """``pin`` with its patches in their order, each of which applies after those before it. Pull requests are fetched
-    as they are now, but for those that were pinned ``before``. The diffs go to those of the task, and the files of the
-    commit into the mirror. Raises SourceError with all that conflict."""
+    """``pin`` with its patches in order; each patch applies after the earlier patches. New pull requests are fetched;
+    pull requests in ``before`` keep their pins. The diffs are added to the task, and the files of the commit to the
+    mirror. Raises SourceError with all conflicts."""
     from builder.sources import mirror
     from builder.sources.pulls import MergeConflictError, Vendored, check_patches
 
@@ -412,10 +415,10 @@ def _with_patches(task: _Task, name: str, pin: GitPin, source: GitSource, before
     return replace(pin, patches=tuple(patch for patch, _ in taken))
 
 
-# The Python closures: the packages that an image installs, and those that build its git sources. Both belong to the
-# commits that they were resolved for, since the requirement files of a source are part of them.
+# The Python closures: the packages that an image installs, and the packages that build its git sources. Both belong to
+# the commits of the sources, whose requirement files are part of them.
 
-# Both are compiled against the torch that the image runs, and FlashInfer's wheels of kernels import the package itself.
+# Both are compiled with the image's torch, and FlashInfer's wheels of kernels import FlashInfer itself.
 _BUILT_AGAINST = ("torch",)
 
 
@@ -429,7 +432,7 @@ def _with_closures(task: _Task, resolved: Pins, inherited: Inherited, below: str
         return pins
     as_of = _limit(task, wants, pins, below)
     try:
-        # A build closure that was resolved for other sources does not belong to these pins, should the next one fail.
+        # If the next closure fails, these pins must not keep a build closure of other sources.
         pins = replace(_to_run(task, wants, pins, inherited, as_of), build=None)
         name = "build"
         pins = replace(pins, build=_to_build(task, wants, pins, resolved.build, inherited, as_of))
@@ -439,14 +442,13 @@ def _with_closures(task: _Task, resolved: Pins, inherited: Inherited, below: str
 
 
 def _to_run(task: _Task, wants: PythonRequirements, pins: Pins, inherited: Sequence[LockedPackage], as_of: str) -> Pins:
-    """``pins``, which hold all sources from git, with the packages that the image installs resolved again, the wheels
-    of sources included.
+    """``pins`` with the packages of the image resolved again, including the wheels of sources. ``pins`` already contain
+    all git sources.
 
-    ``inherited`` are the packages of the parent images, which stay as they are, and those of a base image that others
-    build, of which only those move that the definition itself asks for. A package that was in the closure keeps its
-    version where that still fits, unless ``python`` is updated, or the source that it is the wheel of; that goes to the
-    version that was asked for. Nothing is taken that was uploaded after ``as_of``, but the wheels of sources and what
-    is requested by an exact version. Raises SourceError.
+    ``inherited`` are the packages of the parent images, which stay, and the packages of a community base image, which
+    move only if the definition requests them. A package of the existing closure keeps its version if possible, unless
+    ``python`` or the source of its wheel is updated; then it moves to the requested version. Packages that were
+    uploaded after ``as_of`` are excluded, except the wheels of sources and exact versions. Raises SourceError.
     """
     definition, update, resolver = task.definition, task.update, task.resolver
     resolver.say(f"resolving the Python packages of {definition.name} for {definition.platform}")
@@ -455,7 +457,7 @@ def _to_run(task: _Task, wants: PythonRequirements, pins: Pins, inherited: Seque
         *(agreement.requirement(source, pins.sources.get(name), update.get(name)) for name, source in sources.items()),
         *wants.packages,
         *(line for lines in _requirements_of_sources(task, pins).values() for line in lines),
-        "uv",  # which installs the others
+        "uv",  # uv installs the others
     ]
     moving = {source.package for name, source in sources.items() if name in update}
     locked = pins.python.packages if pins.python and "python" not in update else ()
@@ -491,7 +493,7 @@ def _to_build(
     inherited: Sequence[LockedPackage],
     as_of: str,
 ) -> PythonPin | None:
-    """The packages that it takes to build the sources from git of ``pins``; see ``_to_run``."""
+    """The packages that build the git sources of ``pins``; see `_to_run`."""
     if not wants.build:
         return None
     flashinfer = _requirements_of_sources(task, pins).get("flashinfer", ())
@@ -517,7 +519,7 @@ def exactly_requested(requirements: tuple[str, ...]) -> frozenset[str]:
 
 
 def _requirements_of_sources(task: _Task, pins: Pins) -> dict[str, tuple[str, ...]]:
-    """The requirements in the files of each source from git, by source, without those that are built from source."""
+    """The requirements in the files of each git source, by source, without packages that are built from source."""
     from builder.sources import mirror
 
     sources, resolver = task.definition.git_sources, task.resolver
@@ -533,8 +535,8 @@ def _requirements_of_sources(task: _Task, pins: Pins) -> dict[str, tuple[str, ..
 
 
 def without(requirements: tuple[str, ...], names: set[str], where: str) -> tuple[str, ...]:
-    """The requirements for other packages than these. Raises SourceError for text that is not a requirement, with the
-    place ``where`` it stands."""
+    """The requirements for other packages than these. Raises SourceError with the location ``where`` if a text is not a
+    requirement."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     others = []
@@ -551,7 +553,7 @@ def without(requirements: tuple[str, ...], names: set[str], where: str) -> tuple
 def _wheel_pins(
     definition: ImageDefinition, resolved: python.ResolvedClosure, resolver: Resolver
 ) -> dict[str, WheelPin]:
-    """The pins of the sources taken as wheels. A wheel's version is the one in the closure, so that the two agree."""
+    """The pins of the sources that are installed as wheels, at the versions in the closure."""
     from builder.sources import wheels
 
     versions = {package.name: package.version for package in resolved.pin.packages}
@@ -564,7 +566,7 @@ def _wheel_pins(
 
 
 def _disagreement(task: _Task, pins: Pins, inherited: Sequence[LockedPackage]) -> SourceError | None:
-    """The reason with its place where packages cannot be those of vLLM, or of the image below."""
+    """The reason, with its location, if packages disagree with vLLM or with the parent image."""
     definition, resolver = task.definition, task.resolver
     parent = f"the image of {definition.parent}"
     try:
@@ -579,20 +581,19 @@ def _disagreement(task: _Task, pins: Pins, inherited: Sequence[LockedPackage]) -
     return None
 
 
-# The moment after which nothing is taken into a closure: that of the source that the packages are for. A release
-# pinned months later would otherwise get the newest of everything, which it was never run with, and which later
-# releases often exclude.
+# The date limit of a closure is the date of its source. Otherwise, a release that is pinned months later would get the
+# newest packages, which it never ran with, and which later releases often exclude.
 
 DAYS = 14
-"""How much newer than the source packages may be: what mends a release comes in the days after it."""
+"""Packages may be newer than the source by this time: fixes for a release appear in the days after it."""
 
-# The source whose time counts where a definition has several: FlashInfer follows vLLM.
+# The source whose date decides if a definition has several sources: FlashInfer follows vLLM.
 _GOVERNING = ("vllm", "flashinfer")
 
 
 def _limit(task: _Task, wants: PythonRequirements, pins: Pins, below: str) -> str:
-    """The moment (RFC 3339 UTC) after which nothing is taken; empty if there is none. ``pins`` have the sources that
-    the closures are for. Packages of a closure that is kept are not too new: it was resolved as it is."""
+    """The date limit (RFC 3339 UTC) for the closures of the sources in ``pins``; empty for no limit. The packages of an
+    existing closure are always allowed."""
     definition, before = task.definition, task.before
     if wants.as_of == AS_OF_TODAY:
         return ""
@@ -614,7 +615,7 @@ def _limit(task: _Task, wants: PythonRequirements, pins: Pins, below: str) -> st
         return end
     if before.python.as_of or not before.python.newest:
         return max(end, before.python.as_of)
-    # A closure without a limit: the first moment after the upload of its newest package.
+    # For a closure without a limit: the first second after the upload of its newest package.
     return max(end, words.timestamp_of(datetime.fromisoformat(before.python.newest) + timedelta(seconds=1)))
 
 
@@ -628,8 +629,8 @@ def _is_same(task: _Task, name: str, pins: Pins) -> bool:
 
 
 def _made(task: _Task, wants: PythonRequirements, name: str, pins: Pins, version: str | None) -> str:
-    """The moment that a source was committed, uploaded, or baked into the base; empty where nothing tells it. That of a
-    wheel is of ``version`` where one is given."""
+    """The date when a source was committed, uploaded, or baked into the base; empty if unknown. For a wheel, the date
+    of ``version`` if given."""
     from builder.sources import wheels
 
     source, pin = task.definition.sources[name], pins.sources.get(name)
@@ -641,15 +642,15 @@ def _made(task: _Task, wants: PythonRequirements, name: str, pins: Pins, version
     try:
         return wheels.read_upload_date(requirement, wants, task.definition.platform, task.resolver.settings)
     except SourceError:
-        return ""  # the closure cannot be had, either, and says why
+        return ""  # resolving the closure also fails, and reports the reason
 
 
-# Packages and sources that new pins take back to an older version, and why.
+# Packages and sources whose new pins have older versions, and the reasons.
 
 
 @dataclass(frozen=True)
 class OlderVersion:
-    """A package or a source whose new pin is of an older version; ``why`` is empty where the reason is not known."""
+    """A package or a source whose new pin has an older version. ``why`` is empty if the reason is unknown."""
 
     name: str
     before: str
@@ -663,8 +664,8 @@ class OlderVersion:
 def versions_between(
     definition: ImageDefinition, before: Pins, after: Pins, update: Mapping[str, str | None]
 ) -> tuple[OlderVersion, ...]:
-    """The versions that go back from the pins ``before`` to those ``after``, by name. A source for which ``update``
-    names a version is left out: that version was requested."""
+    """The versions that are older in ``after`` than in ``before``, by name. A source is left out if ``update`` names
+    its version: that version was requested."""
     requested = {source.package for name, source in definition.wheel_sources.items() if update.get(name)}
     bases = [pins.base.packages if pins.base else () for pins in (before, after)]
     changed = [(bases[0], bases[1], "the base image contains this version")]

@@ -1,4 +1,4 @@
-"""A resolver of sources: asks each question once in a command, so that all targets get the same answer."""
+"""A resolver queries each source once in a command, so all targets get the same answer."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ T = TypeVar("T")
 
 @dataclass
 class Resolver:
-    """The user's settings, the project's mirrors, ways to resolve a base image and to read what it brings (both for a
-    platform); and the answers so far."""
+    """The user's settings, the project's mirrors, functions that resolve a base image and read its contents for a
+    platform, and the answers so far."""
 
     project: Project
     settings: UserSettings
@@ -56,7 +56,7 @@ class Resolver:
         return answer
 
     def tagged(self, reference: str) -> str:
-        """``NAME:TAG`` for a base image that is named by a day, NAME@DATE. Raises SourceError."""
+        """``NAME:TAG`` for a base image with a day, NAME@DATE. Raises SourceError."""
 
         def ask() -> str:
             tagged = self.find_tag(reference)
@@ -67,7 +67,7 @@ class Resolver:
         return self._once(ask, "tag", reference)
 
     def base(self, reference: str, platform: str) -> str:
-        """The digest or fingerprint that a base image's tag stands for. Raises SourceError."""
+        """The digest or fingerprint of a base image's tag. Raises SourceError."""
 
         def ask() -> str:
             self.say(f"resolving the base image {reference}")
@@ -80,7 +80,7 @@ class Resolver:
         return self._once(lambda: self.read_base(base, platform), "contents", base.resolved, platform)
 
     def commit(self, name: str, url: str, ref: str) -> GitPin:
-        """The pin of a ref of the source ``name``, empty where nothing is to be said. Raises SourceError."""
+        """The pin of a ref of the source ``name``, which messages name if it is not empty. Raises SourceError."""
 
         def ask() -> GitPin:
             if name:
@@ -90,7 +90,7 @@ class Resolver:
         return self._once(ask, "commit", url, ref)
 
     def release(self, name: str, url: str) -> str:
-        """The tag of the newest release of ``name`` that is as old as builder.yaml wants it. Raises SourceError."""
+        """The tag of the newest release of ``name`` that has the age in builder.yaml. Raises SourceError."""
         from builder.definitions import configuration
         from builder.sources import vllm_versions
 
@@ -107,7 +107,7 @@ class Resolver:
         return self._once(ask, "release", url)
 
     def pull(self, url: str, pull: SourcePatch, commit: str, earlier: tuple[Vendored, ...]) -> Vendored:
-        """A pull request as it is now, for ``commit`` with the ``earlier`` patches. Raises SourceError."""
+        """The present head of a pull request, for ``commit`` with the ``earlier`` patches. Raises SourceError."""
         from builder.sources import pulls
 
         question = pull, commit, earlier

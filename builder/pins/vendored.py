@@ -1,7 +1,7 @@
-"""The patches on sources are files: those of pull requests lie beside the definition, named after their content.
+"""The patches of sources are files. The patches of pull requests are beside the definition, named after their content.
 
-The vendored files come first, then the repeated fetch of patches that the project lacks: it may be published without
-the texts of others, and images.lock says what they have to be.
+A project may be published without other people's patches: the second part fetches missing patches again, and
+images.lock has their digests.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 def load_vendored(project: Project, definition: str, pins: Pins, fresh: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The diff of every patch in ``pins`` by its SHA-256; ``fresh`` ones are not on disk yet. Raises LockError for a
-    file that is missing or was edited."""
+    """The diff of every patch in ``pins`` by its SHA-256. ``fresh`` patches are not on the disk yet. Raises LockError
+    if a file is missing or was edited."""
     return {
         patch.sha256: patch_content(project, definition, source, patch, fresh) for source, patch in _patches_of(pins)
     }
@@ -39,7 +39,7 @@ def load_vendored(project: Project, definition: str, pins: Pins, fresh: Mapping[
 def patch_content(
     project: Project, definition: str, source: str, patch: SourcePatch, fresh: Mapping[str, bytes]
 ) -> bytes:
-    """The diff of one patch of ``source``. Raises LockError as `load_vendored` does."""
+    """The diff of one patch of ``source``. Raises the errors of `load_vendored`."""
     if patch.sha256 in fresh:
         return fresh[patch.sha256]
     return _read(project, patch_file(project, definition, source, patch), patch)
@@ -55,7 +55,7 @@ def vendored_faults(project: Project, definition: str, pins: Pins) -> Iterator[L
 
 
 def keep_vendored(project: Project, definition: str, pins: Pins, patches: Mapping[str, bytes]) -> None:
-    """Writes the diffs that are not on disk yet; called before images.lock names them."""
+    """Writes the diffs that are not on the disk yet. Called before images.lock names them."""
     for source, patch in _patches_of(pins):
         path = patch_file(project, definition, source, patch)
         if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != patch.sha256:
@@ -64,8 +64,8 @@ def keep_vendored(project: Project, definition: str, pins: Pins, patches: Mappin
 
 
 def patch_file(project: Project, definition: str, source: str, patch: SourcePatch) -> Path:
-    """The file that holds a patch of ``source``. The changes of a checkout are kept beside what was downloaded: others
-    have no use for them."""
+    """The file of a patch of ``source``. The changes of a checkout are in the state folder: other people do not need
+    them."""
     if patch.name == LOCAL_CHANGES:
         return project.downloads / patch.sha256
     folder = project.dockerfiles / definition
@@ -87,7 +87,7 @@ def _read(project: Project, path: Path, patch: SourcePatch) -> bytes:
     if hashlib.sha256(content).hexdigest() != patch.sha256:
         raise LockError(
             f"{file} was edited and no longer matches {_kind(patch)} pinned in images.lock",
-            hint=f"restore it: `git checkout -- {file}`",
+            hint=f"restore it: `git checkout HEAD -- {file}`",
         )
     return content
 
@@ -102,8 +102,8 @@ _HINT = "restore the file with git, or fetch the current pull request: `builder 
 def refetch_pull(
     project: Project, definition: ImageDefinition, pins: Pins, fresh: Mapping[str, bytes], report: Report
 ) -> dict[str, bytes]:
-    """The diffs in ``pins`` that neither the project nor ``fresh`` has, by SHA-256, as their repositories or checkouts
-    give them. Raises LockError where one cannot be had any more, or is another one now."""
+    """Fetches the diffs in ``pins`` that neither the project nor ``fresh`` has, from their repositories or checkouts.
+    Returns them by SHA-256. Raises LockError if a diff is gone or has changed."""
     fetched: dict[str, bytes] = {}
     for name, pin in pins.sources.items():
         if not isinstance(pin, GitPin) or name not in definition.git_sources:
@@ -114,7 +114,7 @@ def refetch_pull(
             for patch in pin.patches
             if patch.sha256 not in fresh and not patch_file(project, definition.name, name, patch).exists()
         }
-        earlier: list[Vendored] = []  # each applies after those before it, which are needed to make it
+        earlier: list[Vendored] = []  # each patch applies after the earlier patches, which are therefore required
         for patch in pin.patches if missing else ():
             if patch.sha256 in missing and source.checkout and patch.name == LOCAL_CHANGES:
                 diff = foreign_files.read_checkout(source.checkout)[1]

@@ -1,6 +1,5 @@
-"""A plan is made from definitions and pins, before anything is done.
+"""Makes a plan from definitions and pins: the Dockerfile, the bake file, the labels, the Python lock, the warnings.
 
-The plan itself comes first, then its parts: the Dockerfile, the bake file, the labels, the Python lock, the warnings.
 Docker can build the resulting build directory without this program.
 """
 
@@ -35,11 +34,11 @@ if TYPE_CHECKING:
     from builder.definitions.source_patches import SourcePatch
     from builder.lock.model import SourcePin
 
-# Scripts that steps source: staged where the Dockerfile mounts them.
+# Scripts that build steps source, at the paths that the Dockerfile mounts.
 _APT = "parts/apt.sh"
 _SCRIPTS = (_APT, "parts/bake-mod.sh", "parts/step.sh")
 BASE_PACKAGES = "base packages"
-# The date if nothing that is pinned has one: zip files cannot store an earlier date.
+# The date if no pin has a date: zip files cannot store an earlier one.
 EARLIEST = "1980-01-01T00:00:00Z"
 
 
@@ -115,7 +114,7 @@ def make_plan(
 
 
 def base_reference(pins: Pins) -> str:
-    """The base image for FROM: by digest, or by tag alone if only this engine has it."""
+    """The base image for FROM: a digest, or only a tag if the image exists only in this engine."""
     if pins.base is None:
         raise ValueError("the base is not pinned")
     local = pins.base.resolved.startswith("local:")
@@ -123,7 +122,7 @@ def base_reference(pins: Pins) -> str:
 
 
 def steps_file(steps: tuple[Step, ...]) -> StagedFile:
-    """The plan file: the steps as kept in the build directory, to tell later what has changed."""
+    """The plan file with the steps. The build directory keeps it, to show later what has changed."""
     listed = [{"name": step.name, "takes": step.takes} for step in steps]
     return StagedFile(f"{json.dumps({'steps': listed}, indent=2, ensure_ascii=False)}\n".encode())
 
@@ -131,8 +130,8 @@ def steps_file(steps: tuple[Step, ...]) -> StagedFile:
 def _content(
     inputs: ImageInputs, base: str, versions: dict[str, Version], packages: Mapping[str, str], metadata: StagedFile
 ) -> dict[str, StagedFile]:
-    """The files of the build directory; ``versions`` are the sources of the whole chain, ``packages`` the versions of
-    all that is pinned for it, by canonical name."""
+    """The files of the build directory. ``versions`` are the sources of the whole chain; ``packages`` are all its
+    pinned versions, by canonical name."""
     definition, pins, mods = inputs.definition, inputs.pins, inputs.mods
     groups = package_groups(definition)
     sources = {name: _template_source(name, pin) for name, pin in sorted(pins.sources.items())}
@@ -153,9 +152,9 @@ def _content(
 
 
 def _template_source(name: str, pin: SourcePin) -> dict[str, Any]:
-    """A source as templates see it. ``kind`` is git, wheel or base. For git, ``context`` names the build context with
-    its tree, ``patches`` maps the files in ``patches/`` to the number of folders to remove from the names in each,
-    ``epoch`` is the commit's date in seconds, and ``gib_per_job`` the memory that one compiler of it may take."""
+    """A source for templates. ``kind`` is git, wheel or base. For git, ``context`` names the build context with its
+    tree. ``patches`` maps each file in ``patches/`` to the number of folders to strip from its paths. ``epoch`` is the
+    date of the commit in seconds, and ``gib_per_job`` the memory of one compiler process."""
     git = pin if isinstance(pin, GitPin) else None
     return {
         "kind": "git" if git else "base" if isinstance(pin, IncludedPin) else "wheel",
@@ -173,14 +172,14 @@ def _patch_file(source: str, patch: SourcePatch) -> str:
 
 
 def _parent_files(parent: Plan) -> dict[str, StagedFile]:
-    """The build directory of the parent image in a folder of its name, and those of its own parents beside it."""
+    """The build directories of all parent images, each in a folder named after the image."""
     own, parents = parent.definition.name, {plan.definition.name for plan in parent.chain[:-1]}
     files = {path: file for path, file in parent.files.items() if path not in {FILE, plan_model.PLAN}}
     return {path if path.partition("/")[0] in parents else f"{own}/{path}": file for path, file in files.items()}
 
 
 def _parent_targets(parent: Plan) -> dict[str, object]:
-    """The targets of the parent images, without labels: only the finished image has them."""
+    """The targets of the parent images. Only the finished image has labels."""
     targets = {name: target for name, target in parent.targets.items() if name != TARGET}
     own = {key: value for key, value in parent.targets[TARGET].items() if key != "labels"}
     name = parent.definition.name
@@ -206,7 +205,7 @@ def _steps(inputs: ImageInputs, base: str, content: dict[str, StagedFile]) -> tu
     texts = {"text": "Dockerfile", **{path: path for path in _SCRIPTS if path in content}}
     for step, parts in (("Dockerfile", texts), ("build-metadata.yaml", {"text": "build-metadata.yaml"})):
         steps.append(Step(step, {key: hashlib.sha256(content[f].content).hexdigest() for key, f in parts.items()}))
-    # The files of a mod count on their own, too, because a build directory holds only those.
+    # The files of a mod are also an input of their own, because a build directory contains only the files.
     mods = ((mod.name, {"content": mod.content_hash, "files": files_hash(staged_files(mod))}) for mod in inputs.mods)
     return (*steps, *(Step(f"mod {name}", takes) for name, takes in mods))
 
@@ -221,7 +220,7 @@ def staged_files(mod: Mod) -> dict[str, StagedFile]:
 def _metadata(
     base: str, args: Mapping[str, ArgumentValue], versions: Mapping[str, Version], created: str
 ) -> StagedFile:
-    """The keys that existing tools read from an image, for its whole chain; JSON strings are YAML, too."""
+    """The keys that existing tools read from an image, for its whole chain. JSON strings are valid YAML."""
     vllm, flashinfer = versions.get("vllm"), versions.get("flashinfer")
     metadata = {
         "build_date": created,
@@ -246,7 +245,7 @@ def render_dockerfile(
     sources: Mapping[str, Mapping[str, Any]],
     mods: Sequence[Mapping[str, Any]],
 ) -> str:
-    """Renders the Dockerfile. Raises FileProblemsError with the line, and for a template that leaves out a mod."""
+    """Renders the Dockerfile. Raises FileProblemsError with the line of an error, or if the template omits a mod."""
     import jinja2
 
     own = _template_name(definition.name)
@@ -278,7 +277,7 @@ def render_dockerfile(
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
-# An expression in a template may fail in any way that Python can: Jinja computes constants when it reads them.
+# An expression in a template may raise any Python error: Jinja computes constants when it parses.
 _FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError, MemoryError, SyntaxError)
 
 
@@ -287,7 +286,7 @@ def _problem(location: Location, message: object) -> FileProblemsError:
 
 
 def require_parsed(definition: ImageDefinition) -> None:
-    """Raises FileProblemsError for the first template of ``definition`` that Jinja cannot read, its parts included."""
+    """Raises FileProblemsError for the first template or part of ``definition`` that Jinja cannot parse."""
     import jinja2
 
     own = _template_name(definition.name)
@@ -310,13 +309,13 @@ def mod_script(parts: Mapping[str, str], mod: Mod) -> str:
 
 
 def _environment(texts: Mapping[str, str]) -> jinja2.Environment:
-    """Templates by the names under which they import each other. They come with a clone, too: a template makes text,
-    and reaches nothing of this program or machine."""
+    """The templates, by the names under which they import each other. They may come with a clone, so a sandbox keeps
+    them away from this program and the machine."""
     import jinja2
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     environment = ImmutableSandboxedEnvironment(
-        # Not a DictLoader: it has no file names, which errors need.
+        # Errors need file names, which a DictLoader does not have.
         loader=jinja2.FunctionLoader(lambda name: (texts[name], name, None) if name in texts else None),
         undefined=jinja2.StrictUndefined,
         autoescape=False,  # a Dockerfile is not HTML; values are quoted by the `sh` filter
@@ -326,15 +325,15 @@ def _environment(texts: Mapping[str, str]) -> jinja2.Environment:
         auto_reload=False,
     )
     environment.filters["sh"] = lambda value: shlex.quote(str(value))
-    # A value for ENV, which expands variables and backslashes in double quotes.
+    # A value for ENV. In double quotes, ENV expands variables and backslashes.
     environment.filters["env"] = lambda value: '"' + re.sub(r'([\\"$])', r"\\\1", value) + '"'
     return environment
 
 
 def _template_mod(mod: Mod, pinned: Mapping[str, Version], packages: Mapping[str, str]) -> dict[str, Any]:
-    """A mod as templates see it; for the arguments see ``_content``. ``has_files`` if the build directory has a folder
-    of it, ``changes_files`` if there is more to do than to set ``env``; a serving image has folders of the host mounted
-    over ``host_mounts``."""
+    """A mod for templates; `_content` describes the arguments. ``has_files``: the build directory has a folder for the
+    mod. ``changes_files``: the mod does more than set ``env``. ``host_mounts`` are covered by folders of the host while
+    the image serves."""
     return {
         "name": mod.name,
         "run": mod.run,
@@ -376,7 +375,7 @@ def _location_of(error: Exception, own: str) -> Location:
 
 
 def _file(name: str) -> str:
-    """The path of a template: names of shared parts are relative to the folder of all templates."""
+    """The path of a template. The names of shared parts are relative to the folder of all templates."""
     return name if name.startswith("dockerfiles/") else f"dockerfiles/{name}"
 
 
@@ -389,10 +388,12 @@ FILE = plan_model.BAKE
 def bake_target(
     platform: str, epoch: int, trees: Mapping[str, str], parent: str | None, *, records_packages: bool, folder: str = ""
 ) -> dict[str, Any]:
-    """A target that builds the build directory, or the ``folder`` of a parent image in it; the parent image is another
-    target of the same file. ``trees`` are the sources taken from git, each with its address and commit as
-    ``URL#COMMIT``. Where it ``records_packages`` of the distribution, those of the build before are installed again: a
-    secret, because BuildKit does not know a step by it. Attestations are off: they would change each build's digest."""
+    """A target that builds the build directory, or the ``folder`` of a parent image in it. The parent image is another
+    target of the same file. ``trees`` are the git sources, each as ``URL#COMMIT``.
+
+    With ``records_packages``, the distribution's packages of the earlier build are installed again. Their list is a
+    secret, because secrets do not change the cache key of a step. Attestations are off: they would change the digest of
+    each build."""
     contexts = {source_context(name): tree for name, tree in sorted(trees.items())}
     if parent:
         contexts[parent] = f"target:{parent}"
@@ -408,13 +409,13 @@ def bake_target(
 
 
 def packages_secret(folder: str) -> str:
-    """The secret with the distribution's packages, whose file lies in ``folder``, which may be absolute."""
+    """The secret with the distribution's packages. Its file is in ``folder``, which may be absolute."""
     source = f"src={folder}/{plan_model.PACKAGES}" if folder else f"src={plan_model.PACKAGES}"
     return f"id=distribution-packages,{csv_field(source)}"
 
 
 def csv_field(text: str) -> str:
-    """Quotes a field of an option that buildx reads as CSV."""
+    """Quotes a field of an option that buildx parses as CSV."""
     return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\n') else text
 
 
@@ -423,7 +424,7 @@ def source_context(source: str) -> str:
 
 
 def bake_groups() -> dict[str, Any]:
-    """The groups of a bake file: what is built where nothing is named is the last image of the chain."""
+    """The groups of a bake file. By default, the last image of the chain is built."""
     return {"default": {"targets": [TARGET]}}
 
 
@@ -432,14 +433,14 @@ def bake_file(targets: Mapping[str, Any]) -> StagedFile:
 
 
 def dump_bake(document: Mapping[str, Any]) -> str:
-    """Returns the text of a bake file that means ``document`` word for word: to bake, ``${`` and ``%{`` begin an
-    expression, which may read the environment, wherever a string or a key stands."""
+    """Returns a bake file that means exactly ``document``. In any string or key, bake would evaluate ``${`` and ``%{``
+    as an expression, which may read the environment."""
     return json.dumps(_with_strings(document, lambda text: re.sub(r"([$%])(?=\{)", r"\1\1", text)), indent=2)
 
 
 def load_bake(text: str) -> Any:
-    """Returns what a text of ``dump_bake`` means. Raises ValueError where it is not JSON, holds an expression, or a key
-    twice, of which bake would take both."""
+    """Parses the output of `dump_bake`. Raises ValueError if it is not JSON, contains an expression, or repeats a key:
+    bake would use both values."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = dict(pairs)
@@ -463,8 +464,8 @@ def _with_strings(value: Any, change: Callable[[str], str]) -> Any:
     return [_with_strings(item, change) for item in value] if isinstance(value, list) else value
 
 
-# The labels that describe an image, and reading them back if images.lock was lost. The hashes of packages are too
-# large for a label, because the engine sends all labels with every listing. They are in the build directory.
+# The labels describe an image. They are read back if images.lock was lost. The hashes of packages are in the build
+# directory: they are too large for a label, because the engine sends all labels with every listing.
 
 REPOSITORY = "org.opencontainers.image.title"
 INPUT_HASH = "builder.input-hash"
@@ -472,7 +473,7 @@ INPUT_HASH = "builder.input-hash"
 
 @dataclass(frozen=True)
 class ImageLabels:
-    """The labels of an image, read back. ``pins`` are by definition, without Python packages."""
+    """The parsed labels of an image. ``pins`` are by definition, without Python packages."""
 
     repository: str
     definition: str
@@ -538,7 +539,7 @@ def read_labels(labels: Mapping[str, str]) -> ImageLabels | None:
 
 
 def _read_pins(text: str) -> dict[str, Pins]:
-    """The pins in a label, by definition; none of an image of an older version, whose labels have them otherwise."""
+    """The pins in a label, by definition; empty for an image of an older version, whose labels differ."""
     data = json.loads(text, parse_int=str)
     return {
         name: layout.pins_of(name, "", pins, lambda *_: None)
@@ -547,13 +548,13 @@ def _read_pins(text: str) -> dict[str, Pins]:
     }
 
 
-# The Python lock of a build, as requirement files for pip and uv, not as pylock.toml: they have hashes and no
-# addresses, so that the same lock works with every index mirror and with local wheels.
+# The Python lock of a build: requirement files for pip and uv. Unlike pylock.toml, they have hashes and no addresses,
+# so the same lock works with every index mirror and with local wheels.
 
 
 @dataclass(frozen=True)
 class PackageGroup:
-    """The packages that are taken from one index; ``name`` is also the folder of the local wheels that replace it."""
+    """The packages of one index. ``name`` is also the folder of the local wheels that replace them."""
 
     name: str
     file: str
@@ -562,7 +563,7 @@ class PackageGroup:
 
 
 def package_groups(definition: ImageDefinition) -> tuple[PackageGroup, ...]:
-    """A group for each index of the definition. The definition's name tells the groups of a chain apart."""
+    """A group for each index of the definition. The name of the definition distinguishes the groups of a chain."""
     indexes = definition.python.indexes if definition.python else ()
     return tuple(
         PackageGroup(f"{definition.name}-index-{n}", f"index-{n}.txt", index.url, index.packages)
@@ -571,20 +572,20 @@ def package_groups(definition: ImageDefinition) -> tuple[PackageGroup, ...]:
 
 
 def requirement_files(pins: Pins, grouped: tuple[PackageGroup, ...]) -> dict[str, StagedFile]:
-    """The requirement files in ``python/``: uv itself, one file a group, all others, and the build requirements."""
+    """The requirement files in ``python/``: for uv itself, for each group, for all others, and for building."""
     file_of = {name: group.file for group in grouped for name in group.packages} | {"uv": "uv.txt"}
     lines: dict[str, list[str]] = {"uv.txt": [], "packages.txt": [], **{group.file: [] for group in grouped}}
     for package in pins.python.packages if pins.python else ():
         lines[file_of.get(package.name, "packages.txt")].append(closures.requirement_line(package))
     if pins.build:
-        # Packages with a file of their own are installed from it in the build stage, too.
+        # The build stage also installs packages that have their own file from that file.
         own = (package for package in pins.build.packages if package.name not in file_of)
         lines["build.txt"] = list(map(closures.requirement_line, own))
     return {f"python/{name}": StagedFile("".join(entry).encode()) for name, entry in lines.items()}
 
 
 def read_requirements(text: str) -> tuple[LockedPackage, ...]:
-    """Reads a file of ``requirement_files``. Raises ValueError where it was edited by hand."""
+    """Reads a file of `requirement_files`. Raises ValueError if it was edited by hand."""
     packages = []
     for number, line in enumerate(text.splitlines(), 1):
         package = closures.parse_requirement(line)
@@ -595,7 +596,7 @@ def read_requirements(text: str) -> tuple[LockedPackage, ...]:
 
 
 def requirement_identity(package: LockedPackage) -> str:
-    """The input of a step for a package: its version, for display, and a digest over all its files."""
+    """The input of a step for a package: its version for display, and a digest of all its files."""
     return f"{package.version} {hashlib.sha256(' '.join(package.hashes).encode()).hexdigest()[:12]}"
 
 
@@ -613,7 +614,7 @@ def _local_sources(definition: ImageDefinition, pins: Pins) -> Iterator[str]:
 
 
 def _replaced_files(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...]) -> Iterator[str]:
-    """A warning for each file of ``mods`` that takes the place of another mod's, unless it says that it comes after."""
+    """A warning for each mod file that replaces a file of another mod, unless `after` declares the order."""
     latest: dict[str, str] = {}
     for mod in (*parent_mods, *mods):
         files = {file.path for file in mod.files}
@@ -629,8 +630,8 @@ def _replaced_files(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...]) -> Iter
 
 
 def collect_warnings(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...], recipe: Recipe | None) -> tuple[str, ...]:
-    """The warnings about the ``mods`` of one image, after those of its parents, and about its recipe: what is not
-    pinned, what is ignored, and variables that a mod sets to another value than one before it; the last one wins."""
+    """The warnings about the ``mods`` of an image and its parents, and about its recipe: unpinned and ignored parts,
+    and variables that a later mod sets to another value. The last value wins."""
     messages = []
     for mod in mods:
         if not mod.described:

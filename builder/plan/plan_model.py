@@ -1,4 +1,4 @@
-"""A plan is pure data that describes a build completely, computed before anything is done."""
+"""A plan is pure data that describes a build completely, before anything is built."""
 
 from __future__ import annotations
 
@@ -17,46 +17,47 @@ if TYPE_CHECKING:
     from builder.lock.model import Pins, Version
 
 
-# The files that a build directory has, by path: those of a plan, and those that record what came of it.
+# The files of a build directory, by path: the files of the plan, and the records of the build.
 
 BAKE = "bake.json"
 PLAN = "plan.json"
 RECORD = "images.lock"
 ADOPTED = "adopted.json"
-# The packages of the distribution that a build has installed, as an index; empty until it has.
+# The distribution's packages that the build installed, as an index; empty before the build.
 PACKAGES = "distribution-packages.txt"
-# Text that users review, and the files of mods; a vendored pull request is the largest of it.
+# Text that users review, and the files of mods. The largest files are vendored pull requests.
 LARGEST_FILE = 256 << 20
 LARGEST_BUILD = 1 << 30
 MOST_FILES = 100_000
 
-# The layers of the image, the lowest first: tells which are other ones where it is built again.
+# The layers of the image, the lowest first. A rebuild compares its layers with them.
 LAYERS = "layers.txt"
 _TOP = frozenset({BAKE, PLAN, RECORD, ADOPTED, LAYERS})
-_LOCKED = re.compile(r"locked-[0-9a-f]{16}\.txt")  # the packages that RECORD has the digests of
+_LOCKED = re.compile(r"locked-[0-9a-f]{16}\.txt")  # the packages whose digests are in RECORD
 _NAME = "[A-Za-z0-9][A-Za-z0-9._+-]*"
 _OF_PART = re.compile(
     r"Dockerfile|build-metadata\.yaml|distribution-packages\.txt|parts/(?:apt|bake-mod|step)\.sh"
     rf"|python/{_NAME}\.txt|patches/{_NAME}\.patch"
 )
-# Files that tools leave behind, and git's own: never part of a mod (``mod_files``).
+# Files of tools and of git: never part of a mod (``mod_files``).
 _NEVER = frozenset({".git", ".DS_Store", "__MACOSX", "__pycache__"})
 
 
 def belongs(path: str, mods: Mapping[str, Collection[str]]) -> bool:
-    """True if a build directory of these definitions has a file ``path``. ``mods`` has the mods of each, by name; the
-    files of the last definition, called by the empty name, lie at the top, those of its parents in their folders."""
+    """True if ``path`` can be a file of a build directory of these definitions. ``mods`` are the mods of each
+    definition, by its name. The last definition has the empty name, and its files are at the top; its parents have
+    folders."""
     own = bool(_OF_PART.fullmatch(_within(path, mods)[1]))
     return own or is_record(path) or may_be_executable(path, mods)
 
 
 def is_record(path: str) -> bool:
-    """True for a file that records the build as a whole: it is of none of the definitions."""
+    """True for a record of the whole build, which belongs to no definition."""
     return path in _TOP or bool(_LOCKED.fullmatch(path))
 
 
 def may_be_executable(path: str, mods: Mapping[str, Collection[str]]) -> bool:
-    """True for the file of a mod, the only ones whose execute bit counts."""
+    """True for a file of a mod: only such files may be executable."""
     definition, inside = _within(path, mods)
     head, _, below = inside.partition("/")
     name, _, file = below.partition("/")
@@ -64,7 +65,7 @@ def may_be_executable(path: str, mods: Mapping[str, Collection[str]]) -> bool:
 
 
 def _within(path: str, mods: Mapping[str, Collection[str]]) -> tuple[str, str]:
-    """The definition that a path belongs to, and the path within its part."""
+    """The definition of a path, and the path relative to its part."""
     first, _, rest = path.partition("/")
     return (first, rest) if rest and first in mods else ("", path)
 
@@ -100,7 +101,7 @@ class Step:
 
 @dataclass(frozen=True)
 class ImageCheck:
-    """A check of the finished image, the mod that it belongs to, and the text of its script, if it has one."""
+    """A check of the finished image, its mod, and the text of its script, if any."""
 
     owner: str
     check: ModCheck
@@ -109,9 +110,9 @@ class ImageCheck:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a build. If the definition has a parent, its image is built, too; ``parent`` is its plan. ``files``
-    are the build directory's, by path; ``targets`` those of its bake file, by name; ``epoch`` is the date that the
-    image carries, in seconds since 1970, taken from the pinned sources; ``warnings`` are shown beforehand."""
+    """The plan of a build. ``parent`` is the plan of the parent image, which is built as well. ``files`` are the files
+    of the build directory, by path, and ``targets`` the targets of its bake file, by name. ``epoch`` is the date of the
+    image in seconds since 1970, from the pinned sources. ``warnings`` are shown before the build."""
 
     definition: ImageDefinition
     pins: Pins
@@ -135,13 +136,13 @@ class Plan:
 
     @property
     def input_hash(self) -> str:
-        """The Merkle hash over all steps: the same inputs give the same hash on every machine."""
+        """The Merkle hash over all steps. The same inputs give the same hash on every machine."""
         return input_hash(self.steps)
 
 
 def input_hash(steps: tuple[Step, ...]) -> str:
-    """The first 20 hex digits of a SHA-256, chained from step to step, over the name and the inputs of each: enough
-    to tell builds apart, and short enough for a line of images.lock."""
+    """The first 20 hex digits of a SHA-256 over the name and the inputs of each step, chained from step to step. They
+    distinguish builds, and fit in a line of images.lock."""
     so_far = ""
     for step in steps:
         text = json.dumps([so_far, step.name, step.takes], sort_keys=True, ensure_ascii=True, separators=(",", ":"))

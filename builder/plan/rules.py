@@ -1,4 +1,4 @@
-"""This page has the rules of a plan: the number of compilers, the reasons for a build, the order of mods."""
+"""The rules of a plan: the number of compilers, the reasons for a build, the order of mods."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 
 # The number of compilers that run at once while a source is built, from the memory and the processors of a machine.
-# Each step that compiles (``dockerfiles/_parts/wheels.j2``) determines it on the machine that compiles, and it is no
-# input of the image: what stands here is told beforehand.
+# Each compiling step (``dockerfiles/_parts/wheels.j2``) determines the number on its machine, so the number is not an
+# input of the image. The number here is a forecast for the user.
 
-# FlashInfer's own build counts 8 GB a job on arm64; one of its kernels for FP4 (0.7.2.post1 for sm_121a, CUDA 13.0) was
-# measured: 7.0 GiB for one compiler. For vLLM 8 GB a job was proposed upstream, after builds that ran out of memory
+# FlashInfer's own build reserves 8 GB a job on arm64. One of its FP4 kernels (0.7.2.post1 for sm_121a, CUDA 13.0) took
+# 7.0 GiB in one compiler. For vLLM, 8 GB a job was proposed upstream after builds ran out of memory
 # (https://github.com/vllm-project/vllm/pull/12477).
 GIB_PER_JOB = {"flashinfer": 8, "vllm": 8}
 _GIB = 1 << 30
-# What a step says that compiles a source (`_parts/wheels.j2`); a template may do something else with its tree.
+# The text of a step that compiles a source (`_parts/wheels.j2`). A template may also use the tree without compiling.
 _MARK = "compiling {} with MAX_JOBS="
 
 
 @dataclass(frozen=True)
 class BuildMachine:
-    """The machine that builds: its processors, and its bytes of memory, free and in all; None where unknown."""
+    """The building machine: its processors, and its free and total memory in bytes; None if unknown."""
 
     processors: int | None = None
     free: int | None = None
@@ -46,8 +46,8 @@ class BuildMachine:
 
 @dataclass(frozen=True)
 class CompileJobs:
-    """The jobs that one source is compiled with, and what their number comes from. ``jobs`` is None where the machine
-    is not known; with ``at_most``, what is free there now is not known."""
+    """The number of jobs that compile a source, with the reason. ``jobs`` is None if the machine is unknown. With
+    ``at_most``, the free memory of the machine is unknown."""
 
     source: str
     jobs: int | None
@@ -56,7 +56,7 @@ class CompileJobs:
 
 
 def of_plan(plan: Plan, kept_steps: int, machine: BuildMachine, requested: int | None) -> tuple[CompileJobs, ...]:
-    """Returns the jobs of each source that may have to be compiled, where the first steps are as they were."""
+    """Returns the jobs of each source that may have to be compiled after the first ``kept_steps`` unchanged steps."""
     return tuple(
         _jobs(source, part.definition.args.get(BUILD_JOBS), machine, requested)
         for part in changed_parts(plan, kept_steps)
@@ -66,7 +66,7 @@ def of_plan(plan: Plan, kept_steps: int, machine: BuildMachine, requested: int |
 
 
 def changed_parts(plan: Plan, kept_steps: int) -> tuple[Plan, ...]:
-    """Returns the plans of the chain that have changed after ``kept_steps`` in more than their mods."""
+    """Returns the plans of the chain whose steps after ``kept_steps`` differ in more than their mods."""
     kept = {step.name for step in plan.steps[:kept_steps]}
     names = ("Dockerfile" if part is plan else f"{part.definition.name}: Dockerfile" for part in plan.chain)
     return tuple(part for part, name in zip(plan.chain, names, strict=True) if name not in kept)
@@ -89,7 +89,7 @@ def _jobs(source: str, most: object, machine: BuildMachine, requested: int | Non
     return CompileJobs(source, jobs, reason, at_most=machine.free is None)
 
 
-# Explanation of why a build differs from an earlier one: the inputs that differ, in the order of the steps.
+# Explains why a build differs from an earlier one: the inputs that differ, in the order of the steps.
 
 
 @dataclass(frozen=True)
@@ -98,19 +98,19 @@ class PlanFile:
 
 
 def read_steps(text: str) -> tuple[Step, ...]:
-    """The steps in a build directory's plan.json. Raises RecordError where it is not one."""
+    """The steps in a build directory's plan.json. Raises RecordError if it is invalid."""
     return records.parse(text, PlanFile).steps
 
 
 def common_steps(before: Sequence[Step], after: Sequence[Step]) -> int:
-    """The number of leading steps that ``before`` and ``after`` share: a step is the same only after the same steps."""
+    """The number of leading steps that ``before`` and ``after`` share. Equal steps after a difference do not count."""
     pairs = zip(before, after, strict=False)
     return next((number for number, (old, new) in enumerate(pairs) if old != new), min(len(before), len(after)))
 
 
 def explain_changes(before: Sequence[Step], after: Sequence[Step]) -> tuple[str, ...]:
-    """One line for each input that differs, in the order of the steps; empty if none does. The rendered Dockerfile and
-    the metadata follow from the other inputs: they are named only if nothing else explains the difference."""
+    """One line for each input that differs, in the order of the steps; empty if none does. The Dockerfile and the
+    metadata result from the other inputs, so they are named only if nothing else differs."""
     old = {step.name: step.takes for step in before}
     new = {step.name: step.takes for step in after}
     derived = [name for name in new if _own_name(name) in _DERIVED]
@@ -134,7 +134,7 @@ _DERIVED = ("Dockerfile", "build-metadata.yaml")
 
 
 def _own_name(name: str) -> str:
-    """A step's name without the definition that it belongs to in a chain: ``mod x`` for ``dflash: mod x``."""
+    """A step's name without its definition: ``mod x`` for ``dflash: mod x``."""
     return name.rpartition(": ")[2]
 
 
@@ -161,13 +161,13 @@ def _version_change(old: str, new: str) -> str:
     return f"{before or 'not there'} → {after or 'removed'}"
 
 
-# The order in which the mods of a chain of images are baked, and the rules that they must meet. Both follow from what
-# the mods declare about each other and about the pinned versions.
+# The order in which the mods of a chain are baked, and their rules. Both follow from what the mods declare about each
+# other and about the pinned versions.
 
 
 @dataclass(frozen=True)
 class ImageMods:
-    """The mods of one image of a chain as listed, and the versions pinned for it, by canonical name."""
+    """The mods of one image of a chain as listed, and its pinned versions by canonical name."""
 
     definition: str
     mods: tuple[Mod, ...]
@@ -190,7 +190,7 @@ def installed_versions(mods: Iterable[Mod], pinned: Mapping[str, str]) -> dict[s
 
 
 def arrange_steps(levels: Sequence[ImageMods], existing: Collection[str]) -> tuple[tuple[Mod, ...], ...]:
-    """The mods of each image in the order in which they are baked: after those that they name, otherwise as listed.
+    """The mods of each image in the order of baking: after the mods that they name in ``after``, otherwise as listed.
     ``levels`` are the images, parents first; ``existing`` are the names of all mods. Raises FileProblemsError with all
     problems: a cycle, a mod in ``after`` that is unknown or baked later, a conflict, a version outside the range."""
     wrong = [
@@ -211,7 +211,7 @@ def arrange_steps(levels: Sequence[ImageMods], existing: Collection[str]) -> tup
 
 
 def _ordered(mods: tuple[Mod, ...]) -> tuple[tuple[Mod, ...], tuple[Mod, ...]]:
-    """The mods in order, and the mods of a cycle, the first after the second and so on, if there is one."""
+    """The mods in order, and the mods of a cycle, if any: each comes after the next one."""
     left = {mod.name: mod for mod in mods}
     done: list[Mod] = []
     while left:
@@ -282,6 +282,6 @@ def excluded_versions(mod: Mod, pinned: Mapping[str, str]) -> dict[str, str]:
     return {
         name: version
         for name, version in versions.items()
-        # Development versions count: a pinned commit has a version such as 0.20.1.dev12+gabc.
+        # Development versions are included: a pinned commit has a version such as 0.20.1.dev12+gabc.
         if not SpecifierSet(mod.requires[name]).contains(version, prereleases=True)
     }

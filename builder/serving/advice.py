@@ -5,36 +5,31 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import machine_record
 from builder.base.errors import BuilderError, ConflictError
-from builder.base.events import Diagnosis, Fact
+from builder.base.events import Diagnosis, Fact, Report
 from builder.definitions import advisories, command, configuration, image, mod
 from builder.definitions.cluster import combined
 from builder.definitions.container import GPU_ENVIRONMENT
 from builder.definitions.fields import env_text
-from builder.definitions.recipe import load_recipe, recipe_files
+from builder.definitions.recipe import Recipe, load_recipe, recipe_files
 from builder.lock import lock_file
-from builder.lock.model import Lock
+from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.numbers import adopted, build_directory
-from builder.serving.selection import SelectedImage, for_recipe, select_image
+from builder.serving.selection import SelectedImage, ServedImage, for_recipe, select_image
 from builder.serving.starting import PROC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from builder.base.events import Report
     from builder.base.machine_record import Machine
     from builder.base.project import Project
     from builder.definitions.advisories import FactValue
     from builder.definitions.configuration import Configuration, Node
     from builder.definitions.image import ImageDefinition
-    from builder.definitions.recipe import Recipe
-    from builder.lock.model import ImageName, NumberedImage
-    from builder.serving.selection import ServedImage
 
 # Facts that change while they are gathered. `advisories` has their names.
 NewFacts = dict[str, "FactValue | Mapping[str, FactValue]"]
@@ -166,10 +161,7 @@ def machine_facts(machine: Machine) -> NewFacts:
 
 
 def advise(
-    project: Project,
-    facts: NewFacts,
-    of_image: Callable[[], NewFacts] = dict,
-    config: Configuration | None = None,
+    project: Project, facts: NewFacts, of_image: Callable[[], NewFacts] = dict, config: Configuration | None = None
 ) -> tuple[Diagnosis, ...]:
     """The advisories that these ``facts`` and those ``of_image`` match, without the silenced ones. If both have a fact,
     that of ``facts`` counts."""

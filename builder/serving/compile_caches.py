@@ -1,8 +1,6 @@
 """Compile caches: folders on this machine with what an image compiled while it served (`container.COMPILE_CACHES`).
-
-They belong to the inputs of the compilation, so a number whose template alone changed starts warm. Numbers with the
-same key share the folder of the first one that served. No file is used that the record of complete files lacks.
-"""
+Numbers whose compilation has the same inputs share the folder of the first one that served: a number whose template
+alone changed starts warm. No file is used that the record of complete files lacks."""
 
 from __future__ import annotations
 
@@ -11,26 +9,23 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from builder.base import files, processes, records
 from builder.base.errors import BuilderError, FileProblemsError, UnsafePathError
-from builder.base.project import below_project
+from builder.base.project import Project, below_project
 from builder.base.values import dataclass
 from builder.definitions.container import COMPILE_CACHES, compile_cache
 from builder.engine import containers
 from builder.lock import lock_file
-from builder.lock.model import ImageName
+from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.numbers import build_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from builder.base.project import Project
     from builder.engine.client import Endpoint
-    from builder.lock.model import Lock, NumberedImage
     from builder.numbers.build_directory import BuildPart
 
 
@@ -181,15 +176,8 @@ def warm_from(project: Project, environ: Mapping[str, str], name: ImageName) -> 
 
 RECORD, _BEGUN = "complete.json", "begun"
 _HEAD = {"version": 1}
-_LARGEST = 64 << 20
 Entry = tuple[int, str, int]
-
-
-@dataclass(frozen=True)
-class _CompleteFiles:
-    """The size in bytes, the SHA-256 and the time of change (ns) of each complete file, by its path in the folder."""
-
-    files: Mapping[str, Entry]
+"""The size of a complete file in bytes, its SHA-256 and its time of change (ns)."""
 
 
 def begin(endpoint: Endpoint, folder: Path, image: str) -> tuple[str, ...]:
@@ -228,14 +216,14 @@ def record_complete(folder: Path) -> None:
 
 
 def record_text(entries: Mapping[str, Entry]) -> bytes:
-    return records.text_of(_CompleteFiles(entries), _HEAD).encode()
+    return records.text_of({"files": entries}, _HEAD).encode()
 
 
 def complete_files(folder: Path) -> Mapping[str, Entry]:
     """The record of complete files in a folder; empty if it is missing or damaged."""
     try:
-        kept = records.read_file(folder / RECORD, _CompleteFiles, _HEAD, _LARGEST).files
-    except (OSError, records.RecordError):
+        kept = records.read_file(folder / RECORD, dict[Literal["files"], Mapping[str, Entry]], _HEAD)["files"]
+    except (OSError, records.RecordError, KeyError):
         return {}
     return {path: entry for path, entry in kept.items() if ".." not in PurePosixPath(path).parts and path[:1] != "/"}
 

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +15,11 @@ from builder.base import yaml_file
 from builder.base.errors import FileProblemsError, UsageError
 from builder.base.values import dataclass, replace
 from builder.definitions import command as commands
-from builder.definitions.container import STARTING_SECONDS
+from builder.definitions.container import STARTING_SECONDS, ContainerSettings
 from builder.serving.running import STARTED_BY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from builder.definitions.command import ServeCommand
-    from builder.definitions.container import ContainerSettings
     from builder.definitions.recipe import Recipe
 
 
@@ -196,10 +194,8 @@ def _command(recipe: Recipe, command: ServeCommand) -> str:
         rendered = commands.render_command(replace(recipe, command=text, revision=None), {})
         is_same = not command.is_script and rendered.words == command.words
     if not is_same:
-        raise UsageError(
-            f"{recipe.file}: other launchers do not know `model_revision`, and it cannot be added to this command",
-            hint="write --revision into the command",
-        )
+        message = f"{recipe.file}: other launchers do not know `model_revision`, and it cannot be added to this command"
+        raise UsageError(message, hint="write --revision into the command")
     return text
 
 
@@ -208,8 +204,7 @@ def _command(recipe: Recipe, command: ServeCommand) -> str:
 
 @dataclass(frozen=True)
 class RoutedModel:
-    """A model that a router leads to: the names by which its server knows it, its image and container, and the port of
-    the machine."""
+    """A model that a router leads to: the names by which its server knows it, its image, its container and its port."""
 
     model: str
     served: tuple[str, ...]
@@ -245,17 +240,13 @@ def _further_names(models: Sequence[RoutedModel]) -> dict[str, list[str]]:
 
 
 def render_litellm(models: Sequence[RoutedModel], address: str) -> str:
-    """Returns the configuration; ``address`` is the servers' host for the proxy. LiteLLM chooses among entries of one
-    name, so each name is of one model."""
+    """Returns the configuration; ``address`` is the servers' host for the proxy. Each name is of one model."""
     host = f"[{address}]" if ":" in address else address
     further = _further_names(models)
     entries = [
         {
             "model_name": name,
-            "litellm_params": {
-                "model": f"hosted_vllm/{model.served_as}",
-                "api_base": f"http://{host}:{model.port}/v1",
-            },
+            "litellm_params": {"model": f"hosted_vllm/{model.served_as}", "api_base": f"http://{host}:{model.port}/v1"},
             "model_info": {"image": model.image},
         }
         for model in models

@@ -1,13 +1,12 @@
 """The words of an image's own vLLM on recipes: options that it lacks, values that it refuses, variables nothing reads.
-
-vLLM answers in a container, once for all recipes. Its answers are kept in the state folder by the content of the image,
-and may be deleted."""
+vLLM answers in a container, once for all recipes. Its answers are kept in the state folder by the content of the
+image."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -33,15 +32,12 @@ from builder.base.values import dataclass
 from builder.base.words import did_you_mean
 from builder.definitions import command, recipe_problems
 from builder.engine import containers, images, installed
-from builder.lock.model import GitPin, WheelPin
+from builder.lock.model import GitPin, Lock, WheelPin
 from builder.serving import selection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from builder.definitions.image import ImageDefinition
     from builder.definitions.recipe import Recipe
-    from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
 
 
@@ -116,9 +112,8 @@ def ask_image(
     ImageStateError if the engine lacks the image or its vLLM cannot answer."""
     details = images.inspect_image(workspace.engine, image)
     if details is None:
-        raise ImageStateError(
-            f"the engine has no image {image}", hint=f"get it with `builder pull {image}` or `builder build`"
-        )
+        message = f"the engine has no image {image}"
+        raise ImageStateError(message, hint=f"get it with `builder pull {image}` or `builder build`")
     questions = {recipe.file: each for recipe in recipes if (each := question(recipe, overrides, extra))}
     keys = {file: key_of(asked_words) for file, (asked_words, _) in questions.items()}
     cache = workspace.project.state / _FILE
@@ -170,8 +165,7 @@ def key_of(asked_words: Mapping[str, Any]) -> str:
 def require_accepted(
     workspace: Workspace, image: str, recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str]
 ) -> None:
-    """Raises FileProblemsError if the vLLM of ``image`` refuses the recipe with what was typed. An image whose vLLM
-    does not answer refuses nothing."""
+    """Raises FileProblemsError if the vLLM of ``image`` answers, and refuses the recipe with what was typed."""
     with suppress(ImageStateError, ImageContentsError, BuildFailedError):
         answers = ask_image(workspace, image, [recipe], overrides, extra)
         require_no_problems(each for answer in answers.values() for each in problems(recipe, answer, ()))

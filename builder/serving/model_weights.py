@@ -1,12 +1,10 @@
-"""The weights of a model that is served: their revision, a checkpoint of the project in their place, and their copies
-on nodes.
-
-A pairing records the revision. For a checkpoint that is ``NAME@REVISION``, so that image and weights move together.
-"""
+"""The weights of a model that is served: their revision, which a pairing records, a checkpoint of the project in their
+place (``NAME@REVISION``, so that image and weights move together), and their copies on nodes."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,11 +17,9 @@ from builder.base.words import did_you_mean
 from builder.definitions import recipe as recipes
 from builder.definitions.container import HOME
 from builder.lock import checkpoints_lock, lock_file
-from builder.serving.selection import SelectedImage
+from builder.serving.selection import SelectedImage, ServedImage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from builder.base.events import Report
     from builder.base.hub_cache import CachedModel
     from builder.base.project import Project
@@ -33,7 +29,6 @@ if TYPE_CHECKING:
     from builder.lock.checkpoints_lock import CheckpointName, CheckpointRevision, RecordedSource
     from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
     from builder.numbers.workspace import Workspace
-    from builder.serving.selection import ServedImage
 
 
 # The revision of a model, and its pairing with an image.
@@ -110,9 +105,8 @@ def pairing_source(
     adopted: str = "",
     named: Recipe | None = None,
 ) -> PairingSource:
-    """Finds the recipe and the revision for a model's pairing, before the lock is held. The recipe is the ``named``
-    one, else that of the present pairing, else the only one for the model and the repository or the image
-    ``adopted``."""
+    """Finds the recipe and the revision for a model's pairing. The recipe is the ``named`` one, else that of the
+    present pairing, else the only one for the model and the repository or the image ``adopted``."""
     serving, recorded = named, lock.models[model].pairing.recipe if model in lock.models else None
     if named is None and recorded:
         with suppress(UnsafePathError):
@@ -192,10 +186,8 @@ def served_weights(
     made = checkpoints_lock.read_checkpoints_lock(project).find(name.name, name.revision) if name else None
     if name is None or made is None:
         what = name.short if name else f"the checkpoint {recipe.checkpoint}"
-        raise ImageStateError(
-            f"{recipe.file} serves {what}, which has not been built yet",
-            hint=f"`builder checkpoints build {name.name if name else recipe.checkpoint}`",
-        )
+        message = f"{recipe.file} serves {what}, which has not been built yet"
+        raise ImageStateError(message, hint=f"`builder checkpoints build {name.name if name else recipe.checkpoint}`")
     if isinstance(selection, SelectedImage):
         hint = f"`builder build {recipe.file}` bakes the mods that the checkpoint needs"
         _require_mods(selection.name, selection.record, name, made, hint)
@@ -208,10 +200,9 @@ def _of_checkpoint(
     place = checkpoints_lock.result_place(project, environ, name.name, made.folder)
     folder = place.folder(name.revision)
     if not place.has(name.revision):
-        raise ImageStateError(
-            f"{name.short} is not on this machine: {folder} is missing",
-            hint=f"`builder checkpoints build {name.name}` builds it, if its definition has not changed",
-        )
+        message = f"{name.short} is not on this machine: {folder} is missing"
+        hint = f"`builder checkpoints build {name.name}` builds it, if its definition has not changed"
+        raise ImageStateError(message, hint=hint)
     inside, volumes = f"{_FOLDERS}/{name.name}", [f"{folder}:{_FOLDERS}/{name.name}:ro"]
     if place.is_cache:  # which is mounted anyway
         inside, volumes = f"{HOME}/.cache/huggingface/hub/{place.root.name}/snapshots/{name.revision}", []
@@ -300,19 +291,16 @@ def source_weights_of(
 
     served = served_weights(project, environ, lock, selection)
     if served is None or served.checkpoint is None or served.made is None:
-        raise UsageError(
-            f"{selection.recipe.file} serves no checkpoint of this project, so it has no source to compare with",
-            hint="write `model: checkpoint:NAME` in the recipe; `builder checkpoints list` shows the names",
-        )
+        message = f"{selection.recipe.file} serves no checkpoint of this project, so it has no source to compare with"
+        hint = "write `model: checkpoint:NAME` in the recipe; `builder checkpoints list` shows the names"
+        raise UsageError(message, hint=hint)
     definition = checkpoint_definition.load_checkpoint(project, served.checkpoint.name)
     name = source or next(step.source for step in definition.steps if isinstance(step, TakeStep))
     recorded = served.made.sources.get(name)
     if recorded is None or name not in definition.sources:
         suggestion = did_you_mean(name, definition.sources, code=True)
-        raise UsageError(
-            f"{definition.name} has no source `{name}`" + (f"; {suggestion}" if suggestion else ""),
-            hint=f"its sources: {', '.join(definition.sources)}",
-        )
+        message = f"{definition.name} has no source `{name}`" + (f"; {suggestion}" if suggestion else "")
+        raise UsageError(message, hint=f"its sources: {', '.join(definition.sources)}")
     written = definition.sources[name]
     requested, mounted, inside = str(written), checkpoints_lock.expanded(project, environ, written.folder or ""), ""
     if written.model and recorded.commit:
@@ -336,16 +324,13 @@ def _require_whole(folder: Path, written: CheckpointSource, recorded: RecordedSo
     if missing := sorted(name for name in wanted if not (folder / name).exists()):
         fetches = f"`hf download {written.model} --revision {recorded.commit}` fetches all files"
         lacks = "1 file is" if len(missing) == 1 else f"{len(missing)} files are"
-        raise ImageStateError(
-            f"{written} is not complete on this machine: {lacks} missing, such as {missing[0]}",
-            hint=fetches if written.model else f"the files belong in {folder}",
-        )
+        message = f"{written} is not complete on this machine: {lacks} missing, such as {missing[0]}"
+        raise ImageStateError(message, hint=fetches if written.model else f"the files belong in {folder}")
     for name, file in recorded.files.items():
         if (folder / name).stat().st_size != file.size:
-            raise ImageStateError(
-                f"{folder / name} has changed size since the checkpoint was made from it",
-                hint="`builder checkpoints build NAME --update` makes the checkpoint from the current source",
-            )
+            message = f"{folder / name} has changed size since the checkpoint was made from it"
+            hint = "`builder checkpoints build NAME --update` makes the checkpoint from the current source"
+            raise ImageStateError(message, hint=hint)
 
 
 # The copy on a node, made by rsync over ssh: only what the node lacks is sent.
@@ -370,17 +355,14 @@ def copy_destination(environ: Mapping[str, str], node: Node) -> CopyDestination:
     from builder.engine import client
 
     if shutil.which("rsync") is None:
-        raise UsageError(
-            "rsync is not installed on this machine, but is needed to copy models to nodes",
-            hint="`sudo apt-get install rsync`, here and on the nodes",
-        )
+        message = "rsync is not installed on this machine, but is needed to copy models to nodes"
+        raise UsageError(message, hint="`sudo apt-get install rsync`, here and on the nodes")
     address = client.of_node(environ, node.name, node.engine).host
     parts = urlsplit(address)
     if parts.scheme != "ssh" or not parts.hostname or parts.netloc.startswith("-") or "@-" in parts.netloc:
-        raise UsageError(
-            f"node {node.name} is reached at {address}, but models are copied over ssh",
-            hint=f"set the engine of {node.name} to ssh://USER@HOST in builder.yaml, or run `builder download` there",
-        )
+        message = f"node {node.name} is reached at {address}, but models are copied over ssh"
+        hint = f"set the engine of {node.name} to ssh://USER@HOST in builder.yaml, or run `builder download` there"
+        raise UsageError(message, hint=hint)
     home = (node.models or ".cache/huggingface").removeprefix("~/").rstrip("/")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     user = f"{parts.username}@" if parts.username else ""

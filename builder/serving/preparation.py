@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -14,25 +15,21 @@ from builder.base.errors import ImageStateError, ModelUnavailableError, NoImageH
 from builder.base.events import Message
 from builder.base.values import asdict, dataclass, field, replace
 from builder.definitions import cluster, command, configuration, container, mod
-from builder.definitions.configuration import FILE, NOTHING_REQUESTED, RequestedOptions
-from builder.definitions.container import LABEL, PROGRAM, Mount
-from builder.engine import containers, images, installed
+from builder.definitions.configuration import FILE, NOTHING_REQUESTED, Node, RequestedOptions
+from builder.definitions.container import LABEL, PROGRAM, ContainerOptions, ContainerSettings, Mount
+from builder.engine import client, containers, images, installed
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import adopted
 from builder.plan import rules
 from builder.plan.plan_model import WORKSPACE
-from builder.serving import compile_caches, model_weights, running
-from builder.serving.running import CANDIDATE, DIGEST, NODES, PROJECT, TRIED, ServingEngine, StartOptions
+from builder.serving import compile_caches, model_weights
+from builder.serving.running import CANDIDATE, DIGEST, NODES, PROJECT, TRIED, StartOptions
 from builder.serving.selection import SelectedImage, UnnumberedImage, select_any, serve_settings, with_number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from builder.base.project import Project
     from builder.definitions.command import Backend, ServeCommand
-    from builder.definitions.configuration import Node
-    from builder.definitions.container import ContainerOptions, ContainerSettings
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
     from builder.engine.client import Endpoint
@@ -78,7 +75,7 @@ class ServerSettings:
 class PlannedContainer:
     """A container to create, and the engine to create it on; ``image_id`` is that engine's id of the checked image."""
 
-    engine: ServingEngine
+    engine: Endpoint
     settings: ContainerSettings
     image_id: str
 
@@ -109,8 +106,7 @@ class PreparedServer:
 
 def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage | None = None) -> PreparedServer:
     """Plans the containers, and checks everything that can be wrong in files and images. A ``selection`` replaces the
-    one of the request. Raises ImageStateError if an engine lacks the image, NoImageHelpsError if the model is not
-    available."""
+    one of the request. Raises ImageStateError if an engine lacks the image, NoImageHelpsError without the model."""
     selection = selection or selected(workspace.project, request)
     planned = settings(workspace.project, selection, request, workspace.environment)
     container.require_values(planned.options, workspace.environment)
@@ -118,10 +114,10 @@ def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage 
     names = tuple(request.try_mods)
     options = StartOptions(request.overrides, tuple(request.extra), tuple(request.nodes), request.backend, typed, names)
     labels = {PROJECT: str(workspace.project.root), **options.labels}
-    engines = tuple(running.engine_of_node(workspace.environment, node) for node in planned.nodes)
-    engines = engines or (ServingEngine(workspace.engine),)
+    engines = tuple(client.of_node(workspace.environment, node.name, node.engine) for node in planned.nodes)
+    engines = engines or (workspace.engine,)
     details, fingerprint = _require_image(selection, engines)
-    tried = _load_tried(workspace, engines[0].endpoint, names, selection.name) if names else ()
+    tried = _load_tried(workspace, engines[0], names, selection.name) if names else ()
     entrypoint = tuple(details[0].config.get("Entrypoint", ()))
     keeps = serve_settings(workspace.project, selection, entrypoint).keep_entrypoint
     ready = []
@@ -131,7 +127,7 @@ def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage 
         content = json.dumps([fingerprint, asdict(replace(each, name=each.labels[LABEL], labels={}))], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()
         each = replace(each, labels={**each.labels, **labels, DIGEST: digest})
-        _require_usable(each, engine.endpoint, planned.options)
+        _require_usable(each, engine, planned.options)
         ready.append(PlannedContainer(engine, each, image.id))
     if not planned.nodes and workspace.engine.host.startswith("unix://"):
         require_model(planned.command, ready[0].settings, workspace.environment, selection.recipe.revision)
@@ -196,14 +192,13 @@ def settings(
     for key in (command.option(rendered.words, "--api-key"), rendered.env.get("VLLM_API_KEY")):
         redaction.learn(key or "")
     of_image = serve_settings(project, selection)
-    number = (selection.image.repository, selection.image.number) if isinstance(selection, SelectedImage) else None
+    image: str | tuple[str, int] = selection.name
     compiled = None
-    if request.try_mods:  # the image's own compile caches stay without them
-        number = None
-    elif isinstance(selection, SelectedImage):
+    # The image's own compile caches stay without the mods that are tried.
+    if isinstance(selection, SelectedImage) and not request.try_mods:
         owner = compile_caches.shared_with(project, environ, selection.image)
-        compiled = (owner.repository, owner.number)
-    alike = container.settings(recipe, rendered, of_image, number or selection.name, environ, options, compiled)
+        image, compiled = (selection.image.repository, selection.image.number), (owner.repository, owner.number)
+    alike = container.settings(recipe, rendered, of_image, image, environ, options, compiled)
     containers = [_with_models(alike, node, environ) for node in nodes] or [alike]
     if together:
         members = list(zip(containers, together.members, strict=True))
@@ -234,10 +229,8 @@ def settle_server_options(
     configured = configuration.load_configuration(project).container
     if nodes > 1:
         if typed.publish:
-            raise UsageError(
-                "ports can be published on one machine only: several nodes use the network of their machines",
-                hint="to make the server listen on another port: `--port N`",
-            )
+            message = "ports can be published on one machine only: several nodes use the network of their machines"
+            raise UsageError(message, hint="to make the server listen on another port: `--port N`")
         configured = replace(configured, publish=())
     return container.settle_container_options(configured, recipe, typed, environ, (project.root, Path.cwd()))
 
@@ -286,8 +279,7 @@ exec "$@"
 
 def _load_tried(workspace: Workspace, engine: Endpoint, names: Sequence[str], image_name: str) -> tuple[Mod, ...]:
     """The mods ``names`` in the order in which they are applied to an image of ``engine``. Raises FileProblemsError for
-    one that does not fit the others or what is installed; UsageError for an unknown one, and for one that can only act
-    on the machine."""
+    one that does not fit, UsageError for an unknown one and for one that can only act on the machine."""
     project = workspace.project
     mods = mod.load_all(project, names)
     for each in mods:
@@ -323,7 +315,7 @@ def tried_mark(mods: Sequence[Mod]) -> str:
 # The checks of a plan: image, volumes, earlyoom, model.
 
 
-def _require_image(selection: ServedImage, engines: Sequence[ServingEngine]) -> tuple[tuple[ImageDetails, ...], str]:
+def _require_image(selection: ServedImage, engines: Sequence[Endpoint]) -> tuple[tuple[ImageDetails, ...], str]:
     """The image as each engine has it, and its fingerprint. Raises ImageStateError if an engine lacks it or has another
     image of that name."""
     name = selection.name
@@ -331,7 +323,7 @@ def _require_image(selection: ServedImage, engines: Sequence[ServingEngine]) -> 
     expected = selection.record.fingerprint if isinstance(selection, SelectedImage) else ""
     details, problems = [], []
     for engine in engines:
-        image = images.inspect_image(engine.endpoint, name)
+        image = images.inspect_image(engine, name)
         if image is None:
             problems.append(f"{name} is missing from {f'node {engine.node}' if engine.node else 'this engine'}")
             continue
@@ -364,14 +356,11 @@ def _way_to(selection: ServedImage, *, on_nodes: bool) -> str:
 
 
 def _require_usable(settings: ContainerSettings, endpoint: Endpoint, options: ContainerOptions) -> None:
-    """Raises UsageError for a missing volume (on another machine the engine reports it), ImageStateError if the image
-    lacks earlyoom."""
+    """Raises UsageError for a missing volume of this machine, ImageStateError if the image lacks earlyoom."""
     for mount in settings.mounts:
         if endpoint.host.startswith("unix://") and not mount.ours and not Path(mount.source).exists():
-            raise UsageError(
-                f"the volume {mount} cannot be mounted: {mount.source} does not exist",
-                hint=f"to mount an empty folder: `mkdir -p {mount.source}`",
-            )
+            message = f"the volume {mount} cannot be mounted: {mount.source} does not exist"
+            raise UsageError(message, hint=f"to mount an empty folder: `mkdir -p {mount.source}`")
     if not options.earlyoom:
         return
     with containers.running(endpoint, settings.image, labels={"builder.serve.check": "earlyoom"}) as checked:
@@ -404,10 +393,9 @@ def require_model(
         nearest = max(holding, key=lambda mount: len(mount.target))
         folder = Path(nearest.source, model.removeprefix(nearest.target).lstrip("/"))
         if not folder.exists():
-            raise NoImageHelpsError(
-                f"{folder}, which the server would find as {model}, does not exist",
-                hint="correct `model` in the recipe, or the volume that should contain the folder",
-            )
+            message = f"{folder}, which the server would find as {model}, does not exist"
+            hint = "correct `model` in the recipe, or the volume that should contain the folder"
+            raise NoImageHelpsError(message, hint=hint)
     elif hub_cache.is_id(model):
         caches = [mount for mount in container.mounts if f"{mount.target}/".startswith(f"{_CACHE}/")]
         if all(mount.ours for mount in caches) and not _CHANGES_HUB & {*container.env}:

@@ -6,9 +6,10 @@ import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import files, hub_cache, machine_record, records, redaction, words
@@ -23,20 +24,15 @@ from builder.engine import containers
 from builder.evidence import standing
 from builder.lock import lock_file
 from builder.serving import server_log, starting
-from builder.serving.running import NODES, PROJECT, StartOptions, answers
-from builder.serving.selection import SelectedImage
+from builder.serving.running import NODES, PROJECT, RunningServer, ServerMember, StartOptions, answers
+from builder.serving.selection import SelectedImage, ServedImage
 from builder.serving.server_log import READY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
     from builder.base.project import Project
     from builder.engine.containers import Service
     from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
-    from builder.serving.running import RunningServer, ServerMember
-    from builder.serving.selection import ServedImage
     from builder.serving.starting import StartedServer
 
 
@@ -59,13 +55,9 @@ def wait_until_ready(
     workspace: Workspace, started: StartedServer, crashes: int = CRASHES, limit: float | None = None
 ) -> float:
     """Waits until the server answers, reports each `Phase`, and returns the seconds that this took. A server on one
-    machine has failed after ``crashes`` crashes. ``limit``, in seconds, ends the wait for a candidate.
-
-    A server that never answers is removed, its log and its options are kept, and ServeFailedError says why. ^C stops a
-    server that this command started; a server that was running before goes on.
-    """
-    from builder.serving import starting
-
+    machine has failed after ``crashes`` crashes, a candidate after ``limit`` seconds. A server that never answers is
+    removed, its log and its options are kept, and ServeFailedError says why. ^C stops a server that this command
+    started."""
     server = started.server
     # The engine probes seldom once the server has answered: the health it reports may be ten minutes old.
     service = server.head.service
@@ -101,7 +93,7 @@ def _watch(workspace: Workspace, started: StartedServer, most_crashes: int, limi
         report(Message(f"waiting for {server.name} for at most {most}"))
     while True:
         service, ended = _look(server)
-        lines = containers.container_log(head.engine.endpoint, service.id, after=after)
+        lines = containers.container_log(head.engine, service.id, after=after)
         after = lines[-1].written if lines else after
         for latest in filter(None, (server_log.of_line(line.text) for line in lines)):
             if latest != phase:
@@ -140,14 +132,12 @@ def _look(server: RunningServer) -> tuple[Service, list[tuple[ServerMember, int]
 
 def _states(server: RunningServer) -> list[Service]:
     """The present states of its containers. Raises ConflictError if the server was stopped."""
-    present = [containers.find_container(member.engine.endpoint, member.service.id) for member in server.members]
+    present = [containers.find_container(member.engine, member.service.id) for member in server.members]
     states = [state for state in present if state is not None]
     is_ended = len(present) == 1 and any(not state.is_up and state.exit_code in _STOPPED for state in states)
     if is_ended or len(states) < len(present):
-        raise ConflictError(
-            f"another command or program stopped {server.name} while it started",
-            hint="if nobody stopped the server on purpose, run the command again",
-        )
+        message = f"another command or program stopped {server.name} while it started"
+        raise ConflictError(message, hint="if nobody stopped the server on purpose, run the command again")
     return states
 
 
@@ -180,7 +170,7 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
     if _is_own(project, server):
         if selected.recipe.model:
             hints.append(f"`builder why {selected.recipe.model}` shows what changed since it last worked")
-        hints += [] if no_image_helps else [_rollback_hint(project, selected.recipe.model)]
+        hints += [] if no_image_helps else [rollback_hint(project, selected.recipe.model)]
     if len(server.members) > 1:
         hints.insert(0, f"`builder nodes check {selected.recipe.file}` tries the nodes and their links")
     kind = NoImageHelpsError if no_image_helps else ServeFailedError
@@ -205,8 +195,8 @@ def _told(problem: str, lines: Sequence[str]) -> Iterator[str]:
 
 def _keep_log(project: Project, server: RunningServer, member: ServerMember) -> tuple[Path, list[str]]:
     """Keeps the whole log of a container in a file; returns the file and the lines."""
-    lines = [line.text for line in containers.container_log(member.engine.endpoint, member.service.id)]
-    service = containers.find_container(member.engine.endpoint, member.service.id)
+    lines = [line.text for line in containers.container_log(member.engine, member.service.id)]
+    service = containers.find_container(member.engine, member.service.id)
     if service and service.exit_code:  # one that runs again has 0
         lines.append(server_log.end_line(service.exit_code, out_of_memory=service.out_of_memory))
     path = log_file(project, server.labels[LABEL], member.node)
@@ -215,12 +205,18 @@ def _keep_log(project: Project, server: RunningServer, member: ServerMember) -> 
     return path, lines
 
 
-def _rollback_hint(project: Project, name: str | None) -> str:
+def rollback_hint(project: Project, name: str | None) -> str:
+    """The way back from an image that does not serve the model ``name``; none to one that did not serve it either."""
     from builder.evidence import requirements
 
     lock = lock_file.read_lock(project.lock)
     model = lock.models.get(name or "")
     if name and model and (before := requirements.pairing_before(project, {}, lock, name)):
+        image = lock.image(before.image)
+        start = recorded_starts(project, name).get(image.fingerprint) if image else None
+        if start and start.outcome == "replaced":
+            same = f"{before.image}, the image before, did not serve {name} either"
+            return f"{same}; `builder why {name}` shows what changed"
         return f"`builder rollback {name}` goes back to {before.image}; then `builder run` again"
     if model and model.previous:
         return f"no earlier image of {name} can replace this one: see the log"
@@ -309,8 +305,7 @@ class OptionsInUse:
 @dataclass(frozen=True)
 class StartFacts:
     """The facts under which an image answered, for the first time ``at`` and for the ``last`` time (RFC 3339 UTC).
-
-    ``machines`` and ``nodes`` are in the order of their ranks; the user's own engine has no node. ``chosen`` is what
+    ``machines`` and ``nodes`` are in the order of their ranks; the user's own engine is no node. ``chosen`` is what
     vLLM chose by itself."""
 
     at: str
@@ -338,10 +333,9 @@ def start_limit(project: Project, lock: Lock, model: str | None) -> float:
     paired = lock.models.get(model or "")
     current = lock.image(paired.pairing.image) if paired else None
     start = recorded_starts(project, model or "").get(current.fingerprint) if current else None
-    # The file may hold anything: a limit that is not a number would never end the wait.
-    if start is None or not 0 < start.seconds < _LONGEST_START:
-        return 3600.0
-    return max(5 * start.seconds, LEAST_SECONDS)
+    # The file may hold anything: a limit without end would never end the wait.
+    is_known = start is not None and 0 < start.seconds < _LONGEST_START
+    return max(5 * start.seconds, LEAST_SECONDS) if start and is_known else 3600.0
 
 
 def record_answered(
@@ -444,7 +438,7 @@ def start_facts(workspace: Workspace, selection: SelectedImage, started: Started
     server, now = started.server, words.now()
     machines = started.machines
     if not machines:
-        members = [(member.engine.endpoint, server.image) for member in server.members]
+        members = [(member.engine, server.image) for member in server.members]
         machines = tuple(each.result() for each in starting.begin_reading(members, workspace.environment))
     served = options_now(workspace, selection, server.labels)
     return StartFacts(now, now, machines, chosen_by(server), served, server.nodes)
@@ -454,15 +448,14 @@ def chosen_by(server: RunningServer) -> dict[str, tuple[str, ...]]:
     """The choices of vLLM in the last start of a server, by the log of its head."""
     head = server.head
     try:
-        lines = containers.container_log(head.engine.endpoint, head.service.id, after=head.service.started)
+        lines = containers.container_log(head.engine, head.service.id, after=head.service.started)
     except EngineError:  # its log has another driver
         return {}
     return server_log.read_choices(line.text for line in lines)
 
 
 def options_now(workspace: Workspace, selection: ServedImage, labels: Mapping[str, str]) -> OptionsInUse:
-    """The options of a server with these labels, or of the recipe alone without labels. Raises FileProblemsError,
-    UsageError."""
+    """The options of a server with these labels, or of the recipe alone. Raises FileProblemsError, UsageError."""
     project, environ, used = workspace.project, workspace.environment, selection.recipe
     typed = StartOptions.of_labels(labels)
     lock = lock_file.read_lock(project.lock)

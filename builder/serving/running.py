@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -13,17 +14,13 @@ from builder.base.values import dataclass, field
 from builder.definitions import command, configuration, container
 from builder.definitions.cluster import RANK
 from builder.definitions.command import Backend  # noqa: TC001 (the type of a record)
-from builder.definitions.configuration import NOTHING_REQUESTED, RequestedOptions
+from builder.definitions.configuration import NOTHING_REQUESTED, Node, RequestedOptions
 from builder.definitions.container import ADDRESS, LABEL, PORT_INSIDE
-from builder.engine import client as endpoints
 from builder.engine import containers
+from builder.engine.client import Endpoint, of_node
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
     from builder.base.project import Project
-    from builder.definitions.configuration import Node
-    from builder.engine.client import Endpoint
     from builder.engine.containers import Service
     from builder.lock.model import ImageName, Lock, Pairing
     from builder.numbers.workspace import Workspace
@@ -74,18 +71,10 @@ class StartOptions:
 
 
 @dataclass(frozen=True)
-class ServingEngine:
-    """An engine that serves; ``node`` is its name in builder.yaml, or None for the user's own engine."""
-
-    endpoint: Endpoint
-    node: str | None = None
-
-
-@dataclass(frozen=True)
 class ServerMember:
     """One container of a server, and the engine that it runs on."""
 
-    engine: ServingEngine
+    engine: Endpoint
     service: Service
 
     @property
@@ -162,7 +151,7 @@ class RunningServer:
         """The address at which clients of the OpenAI API reach it from here; empty if its port is unknown."""
         if self.port is None:
             return ""
-        engine = urlsplit(self.head.engine.endpoint.host)
+        engine = urlsplit(self.head.engine.host)
         listening = command.reached_at(self.labels.get(ADDRESS) or self.labels.get(f"{LABEL}.host"))
         host = engine.hostname if listening == command.LOOPBACK and engine.hostname else listening
         return f"http://[{host}]:{self.port}/v1" if ":" in host else f"http://{host}:{self.port}/v1"
@@ -184,7 +173,7 @@ def answers(server: RunningServer) -> bool:
         return False
     probe, head = container.probe(host, port), server.head
     try:
-        return containers.execute(head.engine.endpoint, head.service.id, probe, _ANSWER_TIMEOUT).exit_code == 0
+        return containers.execute(head.engine, head.service.id, probe, _ANSWER_TIMEOUT).exit_code == 0
     except EngineError:  # it has just ended, or is too busy to answer
         return False
 
@@ -244,26 +233,20 @@ class RunningServers:
     unreachable: tuple[str, ...]
 
 
-def engine_of_node(environ: Mapping[str, str], node: Node) -> ServingEngine:
-    """The engine of a node. Raises EngineError for a docker context that does not exist."""
-    return ServingEngine(endpoints.of_node(environ, node.name, node.engine), node.name)
-
-
 def find_all(workspace: Workspace) -> RunningServers:
     """Finds the servers on this engine, which has to answer, and on the nodes, which may be switched off."""
     from concurrent.futures import ThreadPoolExecutor
 
-    def members_on(engine: ServingEngine, timeout: float) -> dict[str, ServerMember]:
-        services = containers.labelled(engine.endpoint, LABEL, timeout)
-        return {service.id: ServerMember(engine, service) for service in services}
+    def members_on(engine: Endpoint, timeout: float) -> dict[str, ServerMember]:
+        return {service.id: ServerMember(engine, service) for service in containers.labelled(engine, LABEL, timeout)}
 
     def members_on_node(node: Node) -> dict[str, ServerMember]:
-        return members_on(engine_of_node(workspace.environment, node), config.node_timeout)
+        return members_on(of_node(workspace.environment, node.name, node.engine), config.node_timeout)
 
     config = configuration.load_configuration(workspace.project)
     with ThreadPoolExecutor(max_workers=8) as pool:
         lookups = [(node, pool.submit(members_on_node, node)) for node in config.nodes]
-        members = members_on(ServingEngine(workspace.engine), 60)
+        members = members_on(workspace.engine, 60)
         unreachable = []
         for node, lookup in lookups:
             try:
@@ -306,10 +289,8 @@ def pick(project: Project, running: RunningServers, text: str | None) -> Running
     exact = [server for server in running.servers if text in {server.name, server.head.service.name}]
     matches = exact or [server for server in of_project if text is None or text in names(server)]
     if len(matches) > 1:
-        raise UsageError(
-            f"`{text}` matches several servers" if text else "several servers are running",
-            hint=f"name one: {', '.join(server.name for server in matches)}",
-        )
+        message = f"`{text}` matches several servers" if text else "several servers are running"
+        raise UsageError(message, hint=f"name one: {', '.join(server.name for server in matches)}")
     return matches[0] if matches else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.numbers import adopted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from builder.base.project import Project
     from builder.definitions.image import ServeSettings
     from builder.definitions.recipe import Recipe
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class SelectedImage:
     """A recipe and the numbered image that serves it. The ``reason``: the recipe names the number (``numbered``), the
-    model is ``paired`` with it, it was ``adopted`` from the name in the recipe, or it is ``current`` in its
-    repository."""
+    model is ``paired`` with it, it was ``adopted`` from the name in the recipe, or it is ``current``."""
 
     recipe: Recipe
     image: ImageName
@@ -95,9 +93,8 @@ def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
     name, reason = _image(lock, recipe)
     if name is None:
         adopts = f"`builder adopt {recipe.container}` gives a number to an existing image"
-        raise ImageStateError(
-            f"no image of {recipe.repository} has been built yet", hint=f"`builder build {recipe.file}`; {adopts}"
-        )
+        message = f"no image of {recipe.repository} has been built yet"
+        raise ImageStateError(message, hint=f"`builder build {recipe.file}`; {adopts}")
     return replace(with_number(lock, recipe, name), reason=reason)
 
 

@@ -1,20 +1,14 @@
-"""The meaning of a vLLM log: the cause of a server's end, the phases of its start, and what vLLM chose by itself.
-
-Everything is recognised by patterns for single lines. Other lines are ignored.
-"""
+"""The meaning of a vLLM log, line by line: the cause of a server's end, the phases of its start, and what vLLM
+chose."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from builder.base.events import Stage
 from builder.base.values import dataclass
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 
 # The cause of a server's end, read from the lines that it logged, and what to do about it.
 

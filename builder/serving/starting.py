@@ -6,9 +6,8 @@ import errno
 import math
 import re
 import socket
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from builder.base import machine_record, processes, words
 from builder.base.errors import (
@@ -19,27 +18,24 @@ from builder.base.errors import (
     ServeFailedError,
     UsageError,
 )
-from builder.base.events import Message
-from builder.base.values import dataclass
+from builder.base.events import Message, Report
+from builder.base.values import dataclass, replace
 from builder.definitions.cluster import RDMA_DEVICES
 from builder.definitions.container import COMPILED, DEFAULT_SHARE, GIB, GPU_MEMORY, LABEL, of_label
 from builder.engine import containers, machine
-from builder.engine.client import EngineHTTPError
+from builder.engine.client import Endpoint, EngineHTTPError
 from builder.serving import compile_caches
-from builder.serving.preparation import tried_mark
+from builder.serving.preparation import PlannedContainer, PreparedServer, tried_mark
 from builder.serving.running import DIGEST, RunningServer, ServerMember
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from concurrent.futures import Future
 
-    from builder.base.events import Report
     from builder.base.machine_record import Machine
     from builder.definitions.container import ContainerSettings, GpuMemory
     from builder.definitions.mod import Mod
-    from builder.engine.client import Endpoint
     from builder.engine.containers import Service
-    from builder.serving.preparation import PlannedContainer, PreparedServer
     from builder.serving.selection import ServedImage
 
 
@@ -123,23 +119,21 @@ def _bytes(size: str) -> int:
 def require_free_port(prepared: PreparedServer, leaving: Collection[str] = ()) -> None:
     """Raises ConflictError if another program on this machine, or a container of this program that is not ``leaving``
     (by name), uses its port."""
-    settings, endpoint, port = prepared.head.settings, prepared.head.engine.endpoint, prepared.port
+    settings, endpoint, port = prepared.head.settings, prepared.head.engine, prepared.port
     if not port:
         return
     on_port = tuple(service for service in containers.labelled(endpoint, f"{LABEL}.port={port}") if service.is_up)
     for service in on_port:
         if service.name not in leaving:
             image = service.labels.get(f"{LABEL}.image", service.image)
-            raise ConflictError(
-                f"port {port} is already used by {service.name} (image {image})",
-                hint=f"`builder stop {service.name}` stops it; to use another port: `--port N`",
-            )
+            message = f"port {port} is already used by {service.name} (image {image})"
+            hint = f"`builder stop {service.name}` stops it; to use another port: `--port N`"
+            raise ConflictError(message, hint=hint)
     host = None if settings.ports else settings.labels.get(f"{LABEL}.host")
     if not on_port and endpoint.host.startswith("unix://") and not _can_listen(host, int(port)):
-        raise ConflictError(
-            f"port {port} is already used on this machine",
-            hint=f"to see which program uses it: `sudo ss -ltnp 'sport = :{port}'`; to use another port: `--port N`",
-        )
+        message = f"port {port} is already used on this machine"
+        hint = f"to see which program uses it: `sudo ss -ltnp 'sport = :{port}'`; to use another port: `--port N`"
+        raise ConflictError(message, hint=hint)
 
 
 def _can_listen(host: str | None, port: int) -> bool:
@@ -176,7 +170,7 @@ def start_server(prepared: PreparedServer, environ: Mapping[str, str], report: R
     for planned in prepared.containers:
         _begin_compiling(planned, report)
     created: list[ServerMember] = []
-    engines = [(planned.engine.endpoint, planned.settings.image) for planned in prepared.containers]
+    engines = [(planned.engine, planned.settings.image) for planned in prepared.containers]
     reading = begin_reading(engines, environ)
     try:
         for planned in prepared.containers:
@@ -204,15 +198,13 @@ def begin_reading(engines: Sequence[tuple[Endpoint, str]], environ: Mapping[str,
 
 def existing_containers(prepared: PreparedServer) -> tuple[Service | None, ...]:
     """The containers that the server already has, in the order of its plan; None for a missing one."""
-    return tuple(
-        containers.find_container(planned.engine.endpoint, planned.settings.name) for planned in prepared.containers
-    )
+    return tuple(containers.find_container(planned.engine, planned.settings.name) for planned in prepared.containers)
 
 
 def remove_server(server: RunningServer) -> None:
     """Ends the server at once, and removes its containers."""
     for member in server.members:
-        containers.remove_container(member.engine.endpoint, member.service.id)
+        containers.remove_container(member.engine, member.service.id)
 
 
 def _has_mods(planned: PlannedContainer, service: Service, tried: Sequence[Mod]) -> bool:
@@ -221,7 +213,7 @@ def _has_mods(planned: PlannedContainer, service: Service, tried: Sequence[Mod])
         return True
     argv = ["test", "-e", tried_mark(tried)]
     try:
-        return containers.execute(planned.engine.endpoint, service.id, argv, _MARK_SECONDS).exit_code == 0
+        return containers.execute(planned.engine, service.id, argv, _MARK_SECONDS).exit_code == 0
     except EngineHTTPError:  # it ended at this moment, or the engine is starting it again
         return True
 
@@ -234,10 +226,9 @@ def is_running(prepared: PreparedServer) -> bool:
     for planned, service in zip(prepared.containers, existing_containers(prepared), strict=True):
         if service is not None and LABEL not in service.labels:
             where = f" on node {planned.engine.node}" if planned.engine.node else ""
-            raise ConflictError(
-                f"another container{where}, not made by builder, is called {service.name}",
-                hint=f"remove that container{where}: `docker rm -f {service.name}`; or give the recipe another name",
-            )
+            message = f"another container{where}, not made by builder, is called {service.name}"
+            hint = f"remove that container{where}: `docker rm -f {service.name}`; or give the recipe another name"
+            raise ConflictError(message, hint=hint)
         if service is not None and service.is_up:
             up.append((planned, service))
     if all(service.labels.get(DIGEST) == planned.settings.labels[DIGEST] for planned, service in up):
@@ -261,42 +252,39 @@ def local_compile_cache(endpoint: Endpoint, labels: Mapping[str, str]) -> Path |
 
 def _begin_compiling(planned: PlannedContainer, report: Report) -> None:
     """Removes incomplete files of the compile caches of a container, unless a server uses them now."""
-    folder = local_compile_cache(planned.engine.endpoint, planned.settings.labels)
-    services = containers.labelled(planned.engine.endpoint, LABEL) if folder else ()
+    folder = local_compile_cache(planned.engine, planned.settings.labels)
+    services = containers.labelled(planned.engine, LABEL) if folder else ()
     if folder is None or any(service.is_up and service.labels.get(COMPILED) == str(folder) for service in services):
         return
-    if removed := compile_caches.begin(planned.engine.endpoint, folder, planned.settings.image):
+    if removed := compile_caches.begin(planned.engine, folder, planned.settings.image):
         damaged = words.counted(len(removed), "incomplete or damaged file")
         report(Message(f"removed {damaged} from the compile caches; the server compiles what it lacks"))
 
 
 def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMember:
-    settings, endpoint = planned.settings, planned.engine.endpoint
+    settings, endpoint = planned.settings, planned.engine
     # Mounted folders are made as the user: the engine would make them as root.
     for mount in settings.mounts if endpoint.host.startswith("unix://") else ():
         try:
             if mount.ours:
                 Path(mount.source).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(
-                f"the folder {mount.source}, which the server mounts, cannot be created: {error.strerror}",
-                hint="create the folder yourself, or make its parent folder writable for you",
-            ) from None
+            message = f"the folder {mount.source}, which the server mounts, cannot be created: {error.strerror}"
+            hint = "create the folder yourself, or make its parent folder writable for you"
+            raise UsageError(message, hint=hint) from None
     service = containers.create(endpoint, settings.name, request_body(settings, environ))
     return ServerMember(planned.engine, service)
 
 
 def _require_planned_image(member: ServerMember, planned: PlannedContainer) -> None:
     if member.service.image_id != planned.image_id:
-        raise ImageStateError(
-            f"the tag {planned.settings.image} was moved to another image during the start: nothing was started",
-            hint="run the command again",
-        )
+        message = f"the tag {planned.settings.image} was moved to another image during the start: nothing was started"
+        raise ImageStateError(message, hint="run the command again")
 
 
 def _start(member: ServerMember) -> None:
     try:
-        containers.start_service(member.engine.endpoint, member.service.id)
+        containers.start_service(member.engine, member.service.id)
     except EngineHTTPError as error:
         name = member.service.labels[LABEL]
         if "gpu" in error.explanation.casefold():  # each release of Docker has its own words
@@ -324,28 +312,24 @@ _UNIFIED = re.compile(r"\b(GB10|Thor|Orin)\b")
 _PLACES = (f"proc/{processes.MEMORY}", f"proc/{processes.GPUS}")
 
 
-class MachineMemory(NamedTuple):
-    """The memory of a machine in bytes: all of it, and what the kernel can still give out."""
-
-    total: int
-    available: int
-
-
-def shared_with_gpu(endpoint: Endpoint, image: str, proc: Path = PROC) -> MachineMemory | None:
+def shared_with_gpu(endpoint: Endpoint, image: str, proc: Path = PROC) -> Machine | None:
     """The memory of the engine's machine, read in ``proc`` or, on another machine, by a short-lived container of
     ``image``; None if its GPU has memory of its own, or the memory is unknown."""
-    if machine.is_here(endpoint.host):
-        return shared_memory(machine_record.parse_machine(machine_record.read_files({"proc": proc}, _PLACES), {}))
-    with suppress(BuilderError):
-        return shared_memory(machine_record.parse_machine(machine.read_in_container(endpoint, image), {}))
-    return None
-
-
-def shared_memory(record: Machine) -> MachineMemory | None:
-    """The memory of a machine with this record; None unless its GPU shares it."""
-    if not _UNIFIED.search(record.gpu) or not (record.memory and record.available):
+    is_here = machine.is_here(endpoint.host)
+    try:
+        files = (
+            machine_record.read_files({"proc": proc}, _PLACES)
+            if is_here
+            else machine.read_in_container(endpoint, image)
+        )
+    except BuilderError:
         return None
-    return MachineMemory(record.memory, record.available)
+    record = machine_record.parse_machine(files, {})
+    return record if shares_memory(record) else None
+
+
+def shares_memory(record: Machine) -> bool:
+    return bool(_UNIFIED.search(record.gpu) and record.memory and record.available)
 
 
 # The free memory, before a server starts: a Spark that runs out of memory ends no process, it freezes.
@@ -373,24 +357,24 @@ def _shortage(
     planned: PlannedContainer, reserve: int, leaving: Collection[Service], proc: Path
 ) -> tuple[str, str] | None:
     label = planned.settings.labels.get(GPU_MEMORY)
-    memory = shared_with_gpu(planned.engine.endpoint, planned.settings.image, proc) if label else None
+    memory = shared_with_gpu(planned.engine, planned.settings.image, proc) if label else None
     if label is None or memory is None:
         return None
-    up = [service for service in containers.labelled(planned.engine.endpoint, LABEL) if service.is_up]
+    up = [service for service in containers.labelled(planned.engine, LABEL) if service.is_up]
     ids = {service.id for service in leaving}
     ending = [of_label(service.labels.get(GPU_MEMORY, "")) for service in up if service.id in ids]
-    available = min(memory.total, memory.available + sum(taken.of(memory.total) for taken in ending))
+    available = min(memory.memory, memory.available + sum(taken.of(memory.memory) for taken in ending))
     where = f"node {planned.engine.node}" if planned.engine.node else "this machine"
     others = [service for service in up if service.id not in ids]
-    return memory_shortage(of_label(label), MachineMemory(memory.total, available), where, reserve, others)
+    return memory_shortage(of_label(label), replace(memory, available=available), where, reserve, others)
 
 
 def memory_shortage(
-    wanted: GpuMemory, memory: MachineMemory, where: str, reserve: int, others: Sequence[Service] = ()
+    wanted: GpuMemory, record: Machine, where: str, reserve: int, others: Sequence[Service] = ()
 ) -> tuple[str, str] | None:
-    """The reason why ``wanted`` does not fit into the ``memory`` of a machine on which ``others`` serve, and a remedy;
+    """The reason why ``wanted`` does not fit into the memory of a machine on which ``others`` serve, and a remedy;
     None if it fits and leaves the ``reserve`` (in bytes). vLLM itself ends if less than its share is available."""
-    total = memory.total
+    total, available = record.memory, record.available
     needed = wanted.of(total)
     share = f"{needed / GIB:.1f} GiB"
     if not wanted.gibibytes:
@@ -401,14 +385,14 @@ def memory_shortage(
             f"the server would take {share} of the memory of {where}, and {left}",
             f"{_less(wanted, total, total - reserve)}; `reserve` in builder.yaml sets the reserve; {_FORCE}",
         )
-    if needed > memory.available:
+    if needed > available:
         names = [(service.labels[LABEL], service.labels.get(GPU_MEMORY)) for service in others]
         servers = " and ".join(name + (f" (GPU memory: {given})" if given else "") for name, given in names)
         stops = "".join(f"`builder stop {service.labels[LABEL]}` makes room; " for service in others[:1])
         beside = f" beside {servers}" if servers else ""
         return (
-            f"the server needs {share}, and {where} has {_gib(memory.available)} of memory available{beside}",
-            f"{stops}{_less(wanted, total, memory.available)}; {_FORCE}",
+            f"the server needs {share}, and {where} has {_gib(available)} of memory available{beside}",
+            f"{stops}{_less(wanted, total, available)}; {_FORCE}",
         )
     return None
 
@@ -426,11 +410,10 @@ def _gib(size: int) -> str:
 
 
 def fits_beside(prepared: PreparedServer) -> bool:
-    """True if a server may run beside what is being served. Unknown memory (of a node, or of a GPU with its own) does
-    not count as enough."""
+    """True if a server may run beside what is being served. Unknown memory does not count as enough."""
     for planned in prepared.containers:
         settings = planned.settings
-        is_unknown = settings.gpus and shared_with_gpu(planned.engine.endpoint, settings.image) is None
+        is_unknown = settings.gpus and shared_with_gpu(planned.engine, settings.image) is None
         if planned.engine.node or is_unknown:
             return False
     try:

@@ -1,4 +1,4 @@
-"""Files are read from repositories that others may have written: a mirror, the project's own history, a local checkout.
+"""Reads files from untrusted repositories: a mirror, the project's own history, a local checkout.
 
 Only plain files leave a mirror, at paths that stay in their folder. Nothing is checked out, so no hook, filter or
 submodule of a repository ever runs."""
@@ -40,8 +40,8 @@ _MOST_TOLD = 10
 
 @mirror.under_lock
 def find_commit(repository: GitRepository, ref: str) -> tuple[str, tuple[str, ...]]:
-    """Returns the commit of ``ref`` (also ``HEAD``), which the mirror keeps, and the sorted paths of its files with
-    plain names. Raises SourceError."""
+    """Returns the commit of ``ref`` (or ``HEAD``), and the sorted paths of its files with plain names. The mirror keeps
+    the commit. Raises SourceError."""
     commit = ref.lower()
     if not mirror.is_commit(commit):
         commit = mirror.commit_of(repository, mirror.list_refs(repository), ref)
@@ -52,9 +52,9 @@ def find_commit(repository: GitRepository, ref: str) -> tuple[str, tuple[str, ..
 
 @mirror.under_lock
 def read_foreign_files(repository: GitRepository, commit: str, path: str) -> tuple[PlainFile, ...]:
-    """Returns the file ``path`` of ``commit``, or all files below that folder, sorted by path; a link to another of
-    them becomes a copy. Raises SourceError with everything that cannot be taken: links that lead out, submodules, unfit
-    names, too large content, and pointers to Git LFS."""
+    """Returns the file ``path`` of ``commit``, or all files below that folder, sorted by path. A link to another of
+    these files becomes a copy. Raises SourceError with all refused entries: links that lead out, submodules, invalid
+    names, content that is too large, and pointers to Git LFS."""
     mirror.ensure_commit(repository, commit)
     entries = {each.path: each for each in mirror.tree_entries(repository, commit, *([path] if path else []))}
     if len(entries) > MOST_FILES:
@@ -88,7 +88,7 @@ def read_foreign_files(repository: GitRepository, commit: str, path: str) -> tup
 
 
 def _unfit_path(path: str) -> str:
-    """The reason why no file may have this path here, or nothing."""
+    """The reason why a file must not have this path here, or nothing."""
     parts = path.split("/")
     if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
         return "a path that leads outside the folder or into .git"
@@ -112,7 +112,7 @@ def _too_large(repository: GitRepository, entries: dict[str, TreeEntry]) -> dict
 
 
 def _followed(name: str, entries: dict[str, TreeEntry], contents: dict[str, bytes], folder: str) -> str | None:
-    """The plain file that ``name`` is, or leads to by links within ``folder``; None where they lead elsewhere."""
+    """The plain file ``name``, after links within ``folder`` are followed; None if a link leads elsewhere."""
     for _ in range(len(entries)):
         if entries[name].mode != _LINK:
             return name
@@ -132,13 +132,13 @@ def _refuse(repository: GitRepository, wrong: dict[str, str]) -> None:
     raise SourceError(f"{repository.address.url} has files that cannot be copied:\n" + "\n".join(shown))
 
 
-# Files and folders of the project as its own git history has them. The repository may be the work of others: a clone
-# may hold another, bare one whose configuration names programs.
+# Files and folders in the project's git history. The repository is untrusted: a clone may contain a bare repository
+# whose configuration names programs.
 
 
 def read_file(folder: Path, revision: str, name: str) -> bytes | None:
-    """Returns the file ``name`` of ``folder`` as it was in ``revision``, None without one. Raises UsageError where the
-    folder is in no git repository, or there is no such revision."""
+    """Returns the file ``name`` of ``folder`` in ``revision``; None if the revision lacks it. Raises UsageError if the
+    folder is not in a git repository, or if the revision does not exist."""
     repository = run_in_project(folder, "rev-parse", "--git-dir")
     if repository.is_without_git:
         raise UsageError("git is not installed", hint="install it: apt-get install git")
@@ -153,22 +153,21 @@ def read_file(folder: Path, revision: str, name: str) -> bytes | None:
 
 
 def unmerged_stages(folder: Path, name: str) -> frozenset[int]:
-    """Returns the stages (1 the common one, 2 ours, 3 theirs) that git keeps of ``name`` while a merge, rebase,
-    cherry-pick or `stash pop` is unfinished; none elsewhere."""
+    """Returns the stages of ``name`` in git's index during an unfinished merge, rebase, cherry-pick or `stash pop`: 1
+    is the common ancestor, 2 ours, 3 theirs. Empty otherwise."""
     listed = run_in_project(folder, "ls-files", "--unmerged", "--", name)
     lines = [] if listed.status else listed.output.decode("utf-8", "replace").splitlines()
     return frozenset(int(line.split("\t")[0].split(" ")[2]) for line in lines)
 
 
 def read_stage(folder: Path, stage: int, name: str) -> bytes | None:
-    """Returns the file ``name`` as it is in a stage of git's index (0 for a file that is merged); None where that has
-    no such file."""
+    """Returns the file ``name`` in a stage of git's index (0 for a merged file); None if the stage lacks it."""
     content = run_in_project(folder, "cat-file", "blob", f":{stage}:./{name}")
     return None if content.status else content.output
 
 
 def mark_conflict(base: Path, ours: Path, theirs: Path) -> None:
-    """Merges three versions of a text into ``ours`` as git does, with its markers where both sides changed a line."""
+    """Merges three versions of a text into ``ours`` like git, with conflict markers if both sides changed a line."""
     labels = ("-L", "ours", "-L", "base", "-L", "theirs")
     run_in_project(
         ours.parent, "merge-file", "-q", *labels, *map(str, (ours.resolve(), base.resolve(), theirs.resolve()))
@@ -181,9 +180,9 @@ def last_change(folder: Path, name: str, before: str) -> str:
 
 
 def extract_folder(project: Path, revision: str, name: str, into: Path) -> bool:
-    """Writes the files of the folder ``name`` of the project, as they were in ``revision``, into the folder ``into``;
-    False where there is no such folder or revision, or no git. Leaves out links and submodules. `git archive` would run
-    programs that the repository's configuration names."""
+    """Writes the files of the project's folder ``name`` in ``revision`` into the folder ``into``. False if the folder
+    or the revision does not exist, or without git. Links and submodules are left out. `git archive` is not used: it
+    runs programs that the repository's configuration names."""
     listed = run_in_project(project, "ls-tree", "-r", "-z", revision, "--", f"{name}/")
     files: list[tuple[int, str, bytes]] = []
     for entry in filter(None, [] if listed.status else listed.output.split(b"\0")):
@@ -202,7 +201,7 @@ def extract_folder(project: Path, revision: str, name: str, into: Path) -> bool:
 
 
 def begin(folder: Path) -> bool:
-    """Makes ``folder`` a git repository; False where it is in one already, or there is no git."""
+    """Creates a git repository in ``folder``. False if the folder is already in a repository, or without git."""
     in_one = run_in_project(folder, "rev-parse", "--git-dir").status == 0
     return not in_one and run_in_project(folder, "init", "--quiet").status == 0
 
@@ -213,7 +212,7 @@ def commit_of(folder: Path) -> str:
 
 
 def origin_of(folder: Path) -> str:
-    """The address that the repository in ``folder`` was cloned from; empty where it was made here."""
+    """The address that the repository in ``folder`` was cloned from; empty if it is not a clone."""
     return _line(run_in_project(folder, "config", "--get", "remote.origin.url"))
 
 
@@ -225,17 +224,17 @@ def _verified(folder: Path, revision: str) -> str:
     return _line(run_in_project(folder, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"))
 
 
-# A local checkout as a source (``path:``): the commit that it is at, and its changes as one diff on top of that. Its
-# changes are those of tracked files, and the untracked files that git does not ignore. Nothing in it is changed.
+# A local checkout as a source (``path:``): its commit, and its changes as one diff on top of the commit. The changes
+# include tracked files, and untracked files that git does not ignore. The checkout itself stays unchanged.
 
-# An address that others may reach, too; that of ssh in the form of scp as well.
+# An address that other machines can reach, also an ssh address in the form of scp.
 _REMOTE = re.compile(r"(?:https?|ssh|git)://.+")
 _SCP = re.compile(r"(?P<host>[\w.-]+@[\w.-]+):(?P<path>[^/:].*)")
 
 
 def read_checkout(folder: Path) -> tuple[str, bytes]:
-    """The commit (40 hex digits) of a checkout, and the diff of its changes, empty where it has none. Raises
-    SourceError where ``folder`` is not the top of a checkout, and for changes that a diff cannot hold."""
+    """The commit (40 hex digits) of a checkout, and the diff of its changes, which may be empty. Raises SourceError if
+    ``folder`` is not the top of a checkout, or if a diff cannot represent the changes."""
     import tempfile
 
     top = run_in_project(folder, "rev-parse", "--show-toplevel").text if folder.is_dir() else ""
@@ -245,7 +244,7 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
         raise SourceError(
             f"`path` does not name a checkout: {reason}", hint="correct the `path` of the source in image.yaml"
         )
-    # An index of its own, which begins as that of the checkout: git then reads only what was changed since.
+    # A copy of the checkout's index: git then reads only changed files.
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         index, objects = f"{name}/index", _git(folder, "rev-parse", "--git-path", "objects")
         own = folder / _git(folder, "rev-parse", "--git-path", "index")
@@ -282,11 +281,11 @@ def remotes_with(folder: Path, commit: str) -> tuple[str, ...]:
 
 
 def _refuse_submodules(folder: Path, commit: str, tree: str, environ: Mapping[str, str]) -> None:
-    """Raises SourceError for a submodule, or another repository inside, that is not as the commit has it."""
+    """Raises SourceError if a submodule, or another repository inside, differs from the commit."""
     raw = _git(folder, "diff-tree", "-r", "--raw", "--no-renames", commit, tree, environ=environ).splitlines()
     moved = [line.partition("\t")[2] for line in raw if mirror.SUBMODULE_MODE in line[: len(":160000 160000")]]
     states = _git(folder, "status", "--porcelain=v2", "--ignore-submodules=untracked").splitlines()
-    # The third field tells of a submodule: its commit, its tracked files, its untracked ones.
+    # The third field describes a submodule: its commit, its tracked files, its untracked files.
     dirty = [line.split(" ", 8)[8] for line in states if re.match(r"1 \S+ S(C|.M)", line)]
     if changed := sorted({*moved, *dirty}):
         raise SourceError(

@@ -1,4 +1,4 @@
-"""Git is run without prompts and without secrets on the command line, with the user's settings for networks."""
+"""Runs git without prompts and without secrets in arguments, with the user's network settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from builder.base.processes import memory_file, tied_to_parent
 from builder.base.values import dataclass, field, replace
 
 # The user's own settings for package indexes, certificates and proxies, which are passed to uv and to build steps.
-# Nothing of them enters a plan, a lock or an image: they say where packages come from, never which.
+# They decide where packages come from, not which packages, so they are not part of a plan, a lock or an image.
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 
@@ -24,7 +24,7 @@ PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 @dataclass(frozen=True)
 class UserSettings:
     """Settings for fetching packages. ``ca_file`` replaces the certificates of the image while a step runs;
-    ``find_links`` are folders or addresses with wheels; ``proxies`` are pairs of a variable, in capitals, and its
+    ``find_links`` are folders or addresses with wheels; ``proxies`` are pairs of a variable in upper case and its
     value."""
 
     ca_file: Path | None = None
@@ -40,7 +40,7 @@ class UserSettings:
 
 
 def read_index_settings(environ: Mapping[str, str]) -> UserSettings:
-    """Reads the settings that pip and uv themselves would follow."""
+    """Reads the settings that pip and uv also use."""
     ca_file = next((environ[name] for name in ("SSL_CERT_FILE", "PIP_CERT") if environ.get(name)), None)
     proxies = tuple((name, value) for name in PROXIES if (value := environ.get(name) or environ.get(name.lower(), "")))
     return UserSettings(
@@ -53,8 +53,8 @@ def read_index_settings(environ: Mapping[str, str]) -> UserSettings:
 
 
 # Credentials in the address of a repository (``https://user:token@host/…``) are passed in the environment of each git
-# command, through a credential helper for this one host. They appear in no configuration file and in no argument that
-# ``ps`` shows, and a redirect to another host does not get them.
+# command, through a credential helper for this host only. No configuration file and no argument (see ``ps``) contains
+# them, and a redirect to another host does not receive them.
 
 _AUTHORITY = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<who>[^/?#]*)@(?P<rest>[^@/]*.*)", re.IGNORECASE | re.DOTALL
@@ -75,8 +75,8 @@ class Address:
 
 
 def split(url: str) -> Address:
-    """Splits the credentials off an address. The user of an ssh address stays (``ssh://git@host/…``, ``git@host:…``):
-    it belongs to the address. ``https://TOKEN@host/…`` is a token for any user, as GitHub and GitLab accept it."""
+    """Separates the credentials from an address. The user of an ssh address stays (``ssh://git@host/…``,
+    ``git@host:…``). ``https://TOKEN@host/…`` is a token for any user, as GitHub and GitLab accept it."""
     from urllib.parse import unquote
 
     parts = _AUTHORITY.fullmatch(url)
@@ -92,7 +92,7 @@ def split(url: str) -> Address:
 
 
 def scrub(text: str, address: Address) -> str:
-    """Replaces every spelling of the secret in ``text`` with ``***``: a server may repeat what it was sent."""
+    """Replaces every spelling of the secret in ``text`` with ``***``: a server may repeat the secret in its answer."""
     from urllib.parse import quote
 
     if not address.secret:
@@ -103,11 +103,11 @@ def scrub(text: str, address: Address) -> str:
     return text
 
 
-# Classification of git's error messages: its status does not tell a refusal from a network failure. They come from
-# git's transport.c, http.c, fetch-pack.c and packfile.c, from curl's strerror.c and from ssh (all with LC_ALL=C).
+# Classification of git's error messages: its exit status does not distinguish a refusal from a network failure.
+# Sources: git's transport.c, http.c, fetch-pack.c and packfile.c, curl's strerror.c, and ssh (all with LC_ALL=C).
 
 TRANSIENT = "again"
-"""The kind of a network failure: the same request may well succeed a second later."""
+"""The kind of a network failure: the same request may succeed a second later."""
 
 
 class MissingError(SourceError):
@@ -115,7 +115,7 @@ class MissingError(SourceError):
 
 
 class DamagedError(SourceError):
-    """A local mirror that cannot be read; the holder of its lock makes it again."""
+    """An unreadable local mirror. The holder of its lock creates it again."""
 
 
 class _Rule(NamedTuple):
@@ -125,7 +125,7 @@ class _Rule(NamedTuple):
     hint: str = ""
 
 
-# The first match counts: `the remote end hung up` also follows a refusal, and a full disk also breaks a connection.
+# The first match decides: `the remote end hung up` also follows a refusal, and a full disk also breaks a connection.
 _RULES = (
     _Rule(
         "local",
@@ -185,8 +185,8 @@ _RULES = (
 
 
 def classify(stderr: str, url: str, *, tries: int = 1) -> tuple[str, SourceError]:
-    """Returns the kind of a failure (``TRANSIENT``, or that of its rule) and the error to raise. ``stderr`` is git's
-    error output without secrets, ``tries`` how often git was run."""
+    """Returns the kind of a failure (``TRANSIENT``, or the kind of its rule), and the error to raise. ``stderr`` is
+    git's error output without secrets; ``tries`` is the number of tries so far."""
     kind, _, message, hint = next(rule for rule in _RULES if re.search(rule[1], stderr))
     times = f" ({tries} tries)" if tries > 1 else ""
     error = {"missing": MissingError, "damaged": DamagedError}.get(kind, SourceError)
@@ -201,15 +201,15 @@ def shorten(stderr: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Makes text from elsewhere safe to print: what would move the cursor or colour the screen becomes a ``?``."""
+    """Makes untrusted text safe to print: control characters become ``?``."""
     return "".join(letter if letter.isprintable() else "?" for letter in text.strip())
 
 
 _NO_HOOKS = ("core.hooksPath", "/dev/null")  # nothing in a mirror is run
-_NO_PROGRAM = "false"  # takes the place of a program that a repository names, and fails
+_NO_PROGRAM = "false"  # replaces a program that a repository names, and fails
 _NO_PROGRAMS = (
     _NO_HOOKS,
-    ("safe.bareRepository", "explicit"),  # git 2.38: a folder with HEAD, objects and refs is not taken for a repository
+    ("safe.bareRepository", "explicit"),  # git 2.38: a folder with HEAD, objects and refs is no repository
     ("core.fsmonitor", "false"),
     ("core.sshCommand", _NO_PROGRAM),
     ("core.gitProxy", _NO_PROGRAM),
@@ -239,7 +239,7 @@ _NO_NETWORK = {
     "GIT_ALLOW_PROTOCOL": "none",  # a missing blob is not fetched silently
     "GIT_NO_LAZY_FETCH": "1",  # the same, for git 2.45 and later
 }
-# No settings of the user, some of which change a diff.
+# Without the user's settings, because some of them change a diff.
 _ISOLATED = {
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -252,11 +252,12 @@ _ISOLATED = {
 
 
 def _repository_variables(path: Path) -> dict[str, str]:
-    """The variables that select this repository, where a hook's variables would select its own."""
+    """The variables that select this repository. Otherwise, the variables of a hook would select the hook's
+    repository."""
     return {
         **_ALWAYS,
         "GIT_DIR": str(path),
-        "GIT_WORK_TREE": str(path),  # there is none; a hook's, above this folder, would shift every path
+        "GIT_WORK_TREE": str(path),  # there is none; the variable of a hook would shift every path
         "GIT_OBJECT_DIRECTORY": str(path / "objects"),
         "GIT_ALTERNATE_OBJECT_DIRECTORIES": "",
         "GIT_NAMESPACE": "",
@@ -270,7 +271,7 @@ def _remote_variables(repository: GitRepository) -> dict[str, str]:
     variables = _repository_variables(repository.path)
     login: tuple[tuple[str, str], ...] = ()
     if user := repository.address.user:
-        # This helper is asked, and no other one, when the address requires a login.
+        # Only this helper is asked when the address requires a login.
         scheme, _, rest = repository.address.url.partition("://")
         key = f"credential.{scheme}://{rest.partition('/')[0]}.helper"
         login = ((key, ""), (key, _HELPER))
@@ -289,20 +290,20 @@ def _count_settings() -> int:
     return int(present) if present.isdecimal() else 0
 
 
-# Running git. ``run_local`` never reaches the network and obeys no settings but its own: a commit gives the same bytes
-# on every machine. ``run_remote`` contacts the repository with the user's settings (proxy, certificates, ssh,
-# credential helpers), and retries after a network failure. ``run_in_project`` is for the repository around a project.
+# Running git. `run_local` never uses the network, and uses only its own settings: a commit gives the same bytes on
+# every machine. `run_remote` contacts the repository with the user's settings (proxy, certificates, ssh, credential
+# helpers), and retries after a network failure. `run_in_project` is for the repository of a project.
 
 Notify = Callable[[str], None]
 
 PAUSES = (1.0, 3.0, 9.0)  # seconds before the second, third and fourth try
-STALLED_SECONDS = 60  # at less than one byte a second; a server that counts objects sends five bytes every five seconds
-_LARGEST_PACK = 16 << 30  # bytes; that of vLLM with all contents has less than one
-# What ends by it is git itself or its index-pack, by SIGXFSZ.
+STALLED_SECONDS = 60  # at less than one byte a second; a server that counts objects sends five bytes in five seconds
+_LARGEST_PACK = 16 << 30  # bytes; the pack of vLLM with all contents has less than one GB
+# The limit ends git itself or its index-pack with SIGXFSZ.
 _TOO_LARGE = re.compile(r"died of signal 25|File too large|[Ff]ile size limit exceeded")
 _TIMED_OUT = 124  # the exit status of timeout(1)
-_NOT_INSTALLED = 127  # that of a shell that does not find a program
-PROJECT_SECONDS = 120  # for git in a repository of others
+_NOT_INSTALLED = 127  # the exit status of a shell that does not find a program
+PROJECT_SECONDS = 120  # for git in an untrusted repository
 ANSWER_SECONDS = 90  # for a request with a short answer; a connection alone may take two minutes to fail
 
 
@@ -312,7 +313,7 @@ def discard(_: str) -> None:
 
 @dataclass(frozen=True)
 class GitRepository:
-    """A local bare repository, and the ``address`` that it mirrors. ``notify`` is called before what takes long."""
+    """A local bare repository, and the ``address`` that it mirrors. ``notify`` is called before slow steps."""
 
     path: Path
     address: Address
@@ -344,7 +345,7 @@ def run_local(
     environ: Mapping[str, str] | None = None,
     seconds: float | None = None,
 ) -> GitResult:
-    """Runs git on the mirror, without the network. A failure is for the caller to judge, by the status."""
+    """Runs git on the mirror, without the network. The caller checks the status."""
     variables = {**_repository_variables(repository.path), **_ISOLATED, **(environ or {})}
     return _run(repository, _limited(["git", *arguments], seconds), stdin, variables)
 
@@ -352,8 +353,7 @@ def run_local(
 def run_checked(
     repository: GitRepository, arguments: Sequence[str], stdin: bytes = b"", *, environ: Mapping[str, str] | None = None
 ) -> GitResult:
-    """Runs git as ``run_local``. Raises DamagedError for a damaged mirror, SourceError where this machine has no
-    room."""
+    """Runs git like `run_local`. Raises DamagedError if the mirror is damaged, SourceError if the disk is full."""
     result = run_local(repository, arguments, stdin, environ=environ)
     if result.status:
         raise _damaged(repository, result)
@@ -367,7 +367,7 @@ def run_remote(
     requested, DamagedError if the mirror is at fault, and SourceError after a refusal or the last try."""
     url = repository.address.url
     command = _limited(["git", *arguments], seconds)
-    if which("prlimit"):  # of util-linux: a server decides how long the pack is that it sends, and git has no setting
+    if which("prlimit"):  # of util-linux: the server decides the size of its pack, and git cannot limit it
         command = ["prlimit", f"--fsize={_LARGEST_PACK}", "--", *command]
     environ = _remote_variables(repository)
     tries = 0
@@ -405,18 +405,18 @@ def _damaged(repository: GitRepository, result: GitResult) -> SourceError:
 
 
 def run_in_project(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> GitResult:
-    """Runs git in ``folder``, without the network, so that it obeys no program and no address that the repository there
-    names; ``environ`` are further variables. A failure is for the caller to judge, also where git is not installed."""
-    # Settings may include a file that never ends, or a pipe that nobody writes to.
+    """Runs git in ``folder``, without the network. Programs and addresses that the repository names are not used.
+    ``environ`` are additional variables. The caller checks the status, also if git is not installed."""
+    # Settings may include an endless file, or a pipe without a writer.
     command = _limited(["git", "--no-pager", *arguments], PROJECT_SECONDS)
-    # The user's own settings stay, such as whose repositories are safe.
+    # The user's own settings apply, such as safe.directory.
     settings = config_variables(_NO_PROGRAMS, _count_settings())
     variables = {**_ALWAYS, **_NO_NETWORK, "GIT_EXTERNAL_DIFF": "", **settings, **(environ or {})}
     return _execute(folder, command, b"", variables)
 
 
 def _run(repository: GitRepository, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:
-    """Runs git once on the mirror. Raises SourceError where git is not installed."""
+    """Runs git once on the mirror. Raises SourceError if git is not installed."""
     result = _execute(repository.path.parent, command, stdin, environ)
     if result.is_without_git:
         raise SourceError("git is not installed", hint="install it: apt-get install git")
@@ -424,8 +424,8 @@ def _run(repository: GitRepository, command: list[str], stdin: bytes, environ: M
 
 
 def _execute(folder: Path, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:
-    """Runs git, which ends with this process: nothing writes to a mirror whose lock has been released."""
-    if not which("git"):  # GitPython would not even import
+    """Runs git. It ends with this process, so nothing writes to a mirror after its lock is released."""
+    if not which("git"):  # GitPython cannot even be imported
         return GitResult(_NOT_INSTALLED, b"", "")
     from git.cmd import Git
 
@@ -445,8 +445,8 @@ def _execute(folder: Path, command: list[str], stdin: bytes, environ: Mapping[st
 
 
 def _ssh_command(repository: GitRepository) -> str:
-    """The user's ssh command; empty if the address is not reached by ssh, or GIT_SSH names the program. The variable
-    that this program sets hides the setting core.sshCommand, so that is looked up here."""
+    """The user's ssh command; empty if the address does not use ssh, or if GIT_SSH names the program. This program sets
+    a variable that overrides core.sshCommand, so the setting is read here."""
     if "GIT_SSH_COMMAND" in os.environ:
         return os.environ["GIT_SSH_COMMAND"]
     if "GIT_SSH" in os.environ or repository.address.url.lower().startswith(("http:", "https:", "file:", "/")):

@@ -1,6 +1,6 @@
-"""Models and files of the Hugging Face hub are looked up and downloaded.
+"""Looks up and downloads models and files from the Hugging Face hub.
 
-A download is resumed after an interruption, and verified. No error repeats a token or a login in the hub's address."""
+An interrupted download resumes, and every file is verified. Errors contain no token and no login."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, BinaryIO
 
-from builder.base import files, hub_cache
+from builder.base import files, http_client, hub_cache
 from builder.base.errors import ModelUnavailableError, SourceError
 from builder.base.files import open_locked_to_append, put_file_in_place
 from builder.base.hub_cache import INCOMPLETE
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 PUBLIC = "https://huggingface.co"
 LARGEST = 50_000_000_000
-"""The size in bytes above which the hub serves a file over its Xet protocol only."""
+"""Above this size in bytes, the hub serves a file only over its Xet protocol."""
 SHA256_DIGITS = 64
 
 CountBytes = Callable[[int], None]
-"""Is called with the bytes received since the last call; with a negative number if some have to be fetched again."""
+"""Called with the bytes received since the last call; negative if some have to be fetched again."""
 
-# Files at a time: enough to use the bandwidth, and few enough that little is left half done.
+# Files at a time: enough to use the bandwidth, and few enough to leave little unfinished.
 _WORKERS = 4
 _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _AGAIN = "run the command again: the download resumes"
@@ -54,7 +54,7 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A model at a commit; ``revision`` is the one that was requested and led there."""
+    """A model at a commit. ``revision`` is the requested revision."""
 
     model: str
     revision: str
@@ -85,7 +85,7 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()
-    # What it warns of either ends in an error, which is reported, or succeeds on the second try.
+    # Its warnings are not needed: the second try succeeds, or an error is reported.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     api = HfApi(endpoint=_endpoint(environ), token=_token(environ))
     with translated_errors(environ, model, revision):
@@ -96,14 +96,14 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
         ModelFile(sibling.rfilename, sibling.size or 0, sibling.lfs.sha256 if sibling.lfs else sibling.blob_id)
         for sibling in info.siblings or ()
     )
-    for file in listed:  # names from the hub, which become paths on this disk
+    for file in listed:  # names from the hub become paths on this disk
         if {"", ".", ".."} & set(file.path.split("/")) or not _BLOB.fullmatch(file.blob or "0" * 40):
             raise SourceError(f"{_hub_address(environ)} lists a file with an unsafe name: {file.path!r}")
     return Snapshot(model, revision, info.sha, _of_quantization(model, listed))
 
 
 def _of_quantization(model: str, listed: tuple[ModelFile, ...]) -> tuple[ModelFile, ...]:
-    """The files that ``model`` is loaded from. Raises SourceError where none is of its quantization."""
+    """The files that ``model`` is loaded from. Raises SourceError if no file has its quantization."""
     wanted = hub_cache.quantization(model)
     if not wanted:
         return listed
@@ -141,7 +141,7 @@ def fetch_from_hub(environ: Mapping[str, str], snapshot: Snapshot, count_bytes: 
     stopped = threading.Event()
     fetch_file = functools.partial(_fetch_file, environ, snapshot, folder, until_stopped(stopped, count_bytes))
     with translated_errors(environ, snapshot.model, snapshot.revision):
-        # A ThreadPool, as its threads do not keep the process alive when the user stops it.
+        # The threads of a ThreadPool do not keep the process alive when the user stops it.
         with ThreadPool(_WORKERS) as pool:
             try:
                 for _ in pool.imap_unordered(fetch_file, snapshot.files):
@@ -153,7 +153,7 @@ def fetch_from_hub(environ: Mapping[str, str], snapshot: Snapshot, count_bytes: 
     # killed, and is never read again.
     for part in (folder / "blobs").glob(f"*{INCOMPLETE}"):
         if part.with_name(part.name.partition(".")[0]).exists():
-            with suppress(OSError):  # a container that runs as root leaves parts that the user may not remove
+            with suppress(OSError):  # a container that runs as root leaves files that the user cannot remove
                 part.unlink()
     return folder / "snapshots" / snapshot.commit
 
@@ -163,7 +163,7 @@ class StoppedError(Exception):
 
 
 def until_stopped(stopped: threading.Event, count_bytes: CountBytes) -> CountBytes:
-    """Returns ``count_bytes``, which ends the work of the thread that calls it once ``stopped`` is set."""
+    """Returns ``count_bytes`` as a function that raises StoppedError after ``stopped`` is set."""
 
     def count(more: int) -> None:
         if stopped.is_set():
@@ -199,7 +199,7 @@ def _fetch_file(
 
 
 def _bytes_present(blobs: Path, blob: str | None) -> int:
-    """Returns the bytes of a file's content that are in the cache, complete or not; 0 if its id is not known."""
+    """Returns the number of bytes of a file in the cache, complete or not; 0 if the id of its content is unknown."""
     for name in (blob, f"{blob}{INCOMPLETE}") if blob else ():
         with suppress(FileNotFoundError):
             return (blobs / name).stat().st_size
@@ -207,14 +207,14 @@ def _bytes_present(blobs: Path, blob: str | None) -> int:
 
 
 def _write_ref(folder: Path, snapshot: Snapshot) -> None:
-    """Records the commit of the revision. The first one requested by its commit becomes ``main``, too: that is loaded
-    when no revision is named and the hub is not contacted."""
+    """Records the commit of the revision. The first commit that is requested by its digits also becomes ``main``, which
+    is loaded if no revision is named and the hub is not contacted."""
     name = hub_cache.MAIN if snapshot.revision == snapshot.commit else snapshot.revision
     path = folder / "refs" / name
     if path.exists() and (name != snapshot.revision or path.read_text(encoding="ascii") == snapshot.commit):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Not beside it: other programs take every file there for a name.
+    # Not in the same folder: other programs treat every file there as a ref.
     with files.beside(folder / path.name) as (file, temporary):
         file.write(snapshot.commit.encode())
         put_file_in_place(file, temporary, path)
@@ -223,13 +223,13 @@ def _write_ref(folder: Path, snapshot: Snapshot) -> None:
 def download_file(
     environ: Mapping[str, str], url: str, size: int, blob: Path, link: Path, count_bytes: CountBytes
 ) -> None:
-    """Downloads a file to ``blob``, whose name is the id of its content, and makes ``link`` point to it; a second
-    process waits for the first. Raises SourceError if other content arrived, and what huggingface_hub raises."""
+    """Downloads a file to ``blob``, whose name is the id of its content, and makes ``link`` point to it. A second
+    process waits for the first. Raises SourceError if the content differs, and errors of huggingface_hub."""
     blob.parent.mkdir(parents=True, exist_ok=True)
     if not blob.exists():
         partial = blob.with_name(f"{blob.name}{INCOMPLETE}")
         with os.fdopen(open_locked_to_append(partial), "ab") as partial_file:
-            if blob.exists():  # by another process meanwhile
+            if blob.exists():  # another process was faster
                 partial.unlink()
             else:
                 _receive(environ, url, size, partial_file, count_bytes)
@@ -315,13 +315,13 @@ def _hub_address(environ: Mapping[str, str]) -> str:
 
 
 def _token(environ: Mapping[str, str]) -> str | None:
-    """Returns the token; with None huggingface_hub takes the one that `hf auth login` stored."""
+    """Returns the token; None if huggingface_hub uses the token of `hf auth login`."""
     return environ.get("HF_TOKEN") or None
 
 
 @contextmanager
 def translated_errors(environ: Mapping[str, str], model: str, revision: str) -> Iterator[None]:
-    """Translates what huggingface_hub raises into a SourceError that says what to do."""
+    """Translates the errors of huggingface_hub into a SourceError that says what to do."""
     from httpx2 import HTTPError
     from huggingface_hub import get_token
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
@@ -345,7 +345,8 @@ def _explained(
     from huggingface_hub import errors, get_token
 
     hub, has_token = _hub_address(environ), bool(_token(environ) or get_token())
-    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    lines = (line.strip() for line in http_client.reason(error).splitlines())
+    line = next(filter(None, lines), type(error).__name__)
     if isinstance(error, errors.HfHubHTTPError):
         status = error.response.status_code
         if isinstance(error, errors.GatedRepoError):

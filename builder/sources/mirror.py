@@ -2,7 +2,7 @@
 
 Pinned commits stay in the mirror: each has a ref of ours (``refs/builder/pins/COMMIT``,
 ``refs/builder/pulls/NUMBER/COMMIT``), so neither a force-push upstream nor git's own garbage collection removes it.
-A function that changes a mirror holds its lock: it is ``under_lock`` itself, or its caller is."""
+A function that changes a mirror requires its lock: the function or its caller is decorated with ``under_lock``."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:
 
 
 def under_lock(action: Callable[Concatenate[GitRepository, P], T]) -> Callable[Concatenate[GitRepository, P], T]:
-    """Makes a function of a mirror one that creates the mirror if it is missing, and holds its lock meanwhile. If the
-    mirror is damaged, ``action`` is called again on a new one. Raises SourceError."""
+    """Decorates a function of a mirror: creates a missing mirror, and holds its lock during the call. If the mirror is
+    damaged, ``action`` is called again on a new mirror. Raises SourceError."""
 
     @functools.wraps(action)
     def locked(repository: GitRepository, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -72,7 +72,7 @@ def under_lock(action: Callable[Concatenate[GitRepository, P], T]) -> Callable[C
                 try:
                     return action(repository, *args, **kwargs)
                 except DamagedError as error:
-                    # What upstream no longer has can still be read there by hand.
+                    # The damaged mirror may contain commits that upstream no longer has.
                     aside = path.with_name(f"{path.name}.damaged")
                     notify(f"{error.message}; keeping it as {aside.name}, and fetching it again")
                     rmtree(aside, ignore_errors=True)
@@ -88,9 +88,8 @@ def under_lock(action: Callable[Concatenate[GitRepository, P], T]) -> Callable[C
 
 @under_lock
 def resolve_ref(repository: GitRepository, ref: str) -> GitPin:
-    """Returns the pin of a branch, tag or commit, and keeps its commit in the mirror. A full commit that is there
-    already takes no network. Raises SourceError for an unknown or ambiguous ref, an abbreviated commit, no access or no
-    answer."""
+    """Returns the pin of a branch, tag or commit, and keeps its commit in the mirror. A full commit in the mirror needs
+    no network. Raises SourceError for an unknown or ambiguous ref, an abbreviated commit, no access or no answer."""
     refs = None if is_commit(ref.lower()) else list_refs(repository)
     commit = commit_of(repository, refs, ref) if refs else ref.lower()
     ensure_commit(repository, commit)
@@ -102,14 +101,14 @@ def resolve_ref(repository: GitRepository, ref: str) -> GitPin:
 
 _DESCRIBED = re.compile(r"(?P<tag>.+)-(?P<distance>[0-9]+)-g[0-9a-f]{40}")
 _DESCRIBE = ["describe", "--tags", "--long", "--always", "--abbrev=40", "--match=v[0-9]*", "--match=[0-9]*"]
-_UNUSABLE_AT_MOST = 20  # tags that look like versions and are none, before giving up
+_UNUSABLE_AT_MOST = 20  # tags that only look like versions, before giving up
 
 
 def version_of(repository: GitRepository, commit: str) -> str:
     """Returns the version (PEP 440) of ``commit``: the version of its tag, or else a development release of the version
     after the nearest tag; ``0.1.dev…`` if there is no tag. This is setuptools-scm's ``guess-next-dev`` with two
-    exceptions: tags that are not a plain version, such as FlashInfer's nightly ones, do not count, and the commit has
-    seven digits, since the number that git chooses depends on the number of objects in the repository."""
+    exceptions: tags that are not plain versions, such as FlashInfer's nightly tags, are ignored, and the commit has
+    seven digits, because git's choice depends on the number of objects in the repository."""
     exclusions: list[str] = []
     for _ in range(_UNUSABLE_AT_MOST):
         described = _DESCRIBED.fullmatch(run_checked(repository, [*_DESCRIBE, *exclusions, commit]).text)
@@ -134,8 +133,8 @@ def _rfc3339(seconds: str) -> str:
 
 
 def next_version(version: str) -> str:
-    """Guesses the version after ``version``: ``0.19.1rc1`` after ``0.19.1rc0``; after a development release the version
-    that it develops."""
+    """Guesses the version after ``version``: ``0.19.1rc1`` after ``0.19.1rc0``; after a development release, the
+    version in development."""
     public = version.partition("+")[0]
     release, developing, _ = public.partition(".dev")
     if developing:
@@ -145,7 +144,7 @@ def next_version(version: str) -> str:
 
 
 def _highest_version(repository: GitRepository, tag: str) -> str:
-    """The highest version among the tags of the commit of ``tag``: a release is often its last candidate, too."""
+    """The highest version among the tags of the commit of ``tag``: a release is often also its last candidate."""
     commit = run_checked(repository, ["rev-parse", "--verify", f"refs/tags/{tag}^{{commit}}"]).text
     listed = ["for-each-ref", "--format=%(refname:strip=2)", f"--points-at={commit}", "refs/tags"]
     versions = filter(None, map(parse_version, run_checked(repository, listed).text.splitlines()))
@@ -162,7 +161,7 @@ class RemoteRefs:
 
 
 def list_refs(repository: GitRepository) -> RemoteRefs:
-    """Lists all branches and tags, and no pull requests: those of vLLM alone would be some megabytes."""
+    """Lists all branches and tags. Pull requests are left out: vLLM's alone have several megabytes."""
     refs = RemoteRefs({}, {}, {})
     result = run_remote(repository, ["ls-remote", "--quiet", "--heads", "--tags", "source"], seconds=ANSWER_SECONDS)
     for line in result.text.splitlines():
@@ -178,13 +177,13 @@ def list_refs(repository: GitRepository) -> RemoteRefs:
 
 
 def is_commit(ref: str) -> bool:
-    """True if ``ref`` is a full commit name, which is never looked up."""
+    """True if ``ref`` is a full commit, which is never looked up."""
     return bool(re.fullmatch(r"[0-9a-f]{40}", ref))
 
 
 def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
-    """Returns the commit of the branch or tag ``ref``, also ``refs/heads/NAME`` or ``HEAD``. Raises MissingError if
-    there is none, SourceError if it is ambiguous or an abbreviated commit."""
+    """Returns the commit of the branch or tag ``ref``, also ``refs/heads/NAME`` or ``HEAD``. Raises MissingError if it
+    does not exist, SourceError if it is ambiguous or an abbreviated commit."""
     url = repository.address.url
     branch = refs.branches.get(ref.removeprefix("refs/heads/")) if not ref.startswith("refs/tags/") else None
     name = ref.removeprefix("refs/tags/")
@@ -217,7 +216,7 @@ _COMMENT = re.compile(r"(?:^|\s+)#.*")
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit: its ``date`` is the committer's (RFC 3339 UTC), its ``title`` is safe to print."""
+    """A commit. ``date`` is the committer's date (RFC 3339 UTC); ``title`` is safe to print."""
 
     commit: str
     date: str
@@ -226,9 +225,9 @@ class Commit:
 
 @dataclass(frozen=True)
 class CommitRange:
-    """The commits that a move from one commit to another brings: ``total`` of them, ``matching`` of which pass the
-    filter, and of these the newest as ``commits``, newest first. ``dropped`` counts the commits that only the old
-    history has."""
+    """The commits between two commits: ``total`` is their number, ``matching`` is the number that pass the filter, and
+    ``commits`` are the newest of these, newest first. ``dropped`` is the number of commits that only the old history
+    has."""
 
     commits: tuple[Commit, ...]
     total: int
@@ -238,7 +237,7 @@ class CommitRange:
 
 @dataclass(frozen=True)
 class CommitFilter:
-    """The commits to list: at most ``limit`` with ``grep`` in their message, in any case, that touch one of
+    """The commits to list: at most ``limit``, with ``grep`` in their message (ignoring case), that change one of
     ``paths``."""
 
     grep: str = ""
@@ -254,15 +253,15 @@ _COUNT_BOTH = ["rev-list", "--count", "--left-right"]
 def commits_between(
     repository: GitRepository, old: str, new: str, commit_filter: CommitFilter = ALL_COMMITS
 ) -> CommitRange:
-    """Counts the commits in the history of ``new`` that ``old`` (40 hex digits) does not have, and lists those that
-    pass the filter. Takes no network if the mirror has both. Raises SourceError."""
+    """Counts the commits in the history of ``new`` that ``old`` (40 hex digits) lacks, and lists the commits that pass
+    the filter. Needs no network if the mirror has both. Raises SourceError."""
     for commit in (old, new):
         ensure_commit(repository, commit)
     return _range(repository, old, new, commit_filter)
 
 
 def commits_present(repository: GitRepository, old: str, new: str, limit: int) -> CommitRange | None:
-    """The same if the mirror has both commits, else None. Takes no network, and changes nothing. Raises SourceError."""
+    """Like `commits_between`, but None if the mirror lacks a commit. Needs no network, and changes nothing."""
     if not repository.path.is_dir() or run_local(repository, [*_COUNT_BOTH, f"{old}...{new}"]).status:
         return None
     return _range(repository, old, new, CommitFilter(limit=limit))
@@ -283,12 +282,12 @@ def _range(repository: GitRepository, old: str, new: str, commit_filter: CommitF
 
 @under_lock
 def read_files(repository: GitRepository, commit: str, paths: Collection[str]) -> dict[str, bytes]:
-    """Returns those of ``paths`` that ``commit`` has, with their contents. Raises SourceError."""
+    """Reads the files ``paths`` of ``commit``. Missing files are left out. Raises SourceError."""
     return _read(repository, commit, paths)
 
 
 def read_present(repository: GitRepository, commit: str, paths: Collection[str]) -> dict[str, bytes]:
-    """Returns those of ``paths`` that ``commit`` has and the mirror holds. Takes no network, and changes nothing."""
+    """Reads the files ``paths`` of ``commit`` whose contents the mirror has. Needs no network, and changes nothing."""
     if not repository.path.is_dir():
         return {}
     results = {path: run_local(repository, ["cat-file", "blob", f"{commit}:{path}"]) for path in paths}
@@ -297,8 +296,8 @@ def read_present(repository: GitRepository, commit: str, paths: Collection[str])
 
 @under_lock
 def read_requirements(repository: GitRepository, commit: str, path: str) -> tuple[str, ...]:
-    """Returns the requirements in the file ``path`` of ``commit`` and in those that it includes with ``-r``, each once,
-    without comments and pip's options (indexes, hashes, constraints). Raises SourceError if a file is missing."""
+    """Returns the requirements in the file ``path`` of ``commit`` and in the files that it includes with ``-r``, each
+    once, without comments and pip's options (indexes, hashes, constraints). Raises SourceError if a file is missing."""
     read: dict[str, tuple[str, ...]] = {}
     waiting = [posixpath.normpath(path)]
     while waiting:
@@ -335,10 +334,10 @@ def _read(repository: GitRepository, commit: str, paths: Collection[str]) -> dic
     return {path: run_checked(repository, ["cat-file", "blob", blob]).output for path, blob in blobs.items()}
 
 
-# Whole source trees are preserved while upstream has them. BuildKit takes a tree from upstream by its commit, with its
-# submodules; the preserved tree is used when it cannot.
+# Whole source trees are stored while upstream has them. BuildKit fetches the tree of a commit with its submodules from
+# upstream; if that fails, the stored tree is used.
 
-# Apart from the mirrors: submodules are shallow, and would cut off the history of a source at the same address.
+# Separate from the mirrors: submodules are shallow, and would truncate the history of a source at the same address.
 _SUBMODULES = "submodules"
 _ADDRESSES = ("https://", "http://", "ssh://", "git://", "git@")
 
@@ -348,8 +347,8 @@ Submodule = tuple[str, str, str]
 
 
 def preserve(repository: GitRepository, commit: str) -> None:
-    """Fetches the contents of all files of ``commit`` into the mirror, and the trees of its submodules next to it.
-    Reports a submodule that cannot be fetched, as it comes from another server. Raises SourceError."""
+    """Fetches the contents of all files of ``commit`` into the mirror, and the trees of its submodules next to it. If a
+    submodule on another server cannot be fetched, this is only reported. Raises SourceError."""
     for submodule in _fetch_files(repository, commit):
         try:
             _preserve_submodule(repository.path.parent / _SUBMODULES, submodule, repository.notify)
@@ -365,8 +364,8 @@ def _fetch_files(repository: GitRepository, commit: str) -> tuple[Submodule, ...
 
 
 def check_out(repository: GitRepository, commit: str, folder: Path, submodules: Path | None = None) -> None:
-    """Writes the files of ``commit`` and of its submodules, as ``preserve`` fetched them, into ``folder``. Takes no
-    network. Raises SourceError if any of them is not in the mirror."""
+    """Writes the files of ``commit`` and of its submodules, which `preserve` fetched, into ``folder``. Needs no
+    network. Raises SourceError if the mirror lacks one."""
     submodules = submodules or repository.path.parent / _SUBMODULES
     if not repository.path.exists():
         raise SourceError(f"there is no mirror of {repository.address.url}")
@@ -414,7 +413,7 @@ class TreeEntry(NamedTuple):
 
 
 def tree_entries(repository: GitRepository, commit: str, *paths: str) -> list[TreeEntry]:
-    """Everything in a commit but folders, at one of ``paths`` or below it where there are some."""
+    """All entries of a commit except folders; with ``paths``, only the entries at or below these paths."""
     listed = run_checked(repository, ["ls-tree", "-r", "-z", "--full-tree", commit, "--", *paths]).output
     pairs = (entry.partition("\t") for entry in listed.decode("utf-8", "surrogateescape").split("\0") if entry)
     return [TreeEntry(meta.split()[0], meta.split()[2], path) for meta, _, path in pairs]
@@ -435,7 +434,7 @@ def _submodules(repository: GitRepository, commit: str) -> tuple[Submodule, ...]
 
 
 def absolute_url(parent: str, url: str) -> str:
-    """Returns the address of a submodule, which may be relative to its parent's: ``../cutlass.git``."""
+    """Returns the address of a submodule. It may be relative to the address of its parent: ``../cutlass.git``."""
     if not url.startswith(("./", "../")):
         return url
     base = parent.rstrip("/")
@@ -448,14 +447,14 @@ def absolute_url(parent: str, url: str) -> str:
 PINS = "refs/builder/pins"
 SUBMODULE_MODE = "160000"  # of an entry in a tree
 ALL_TAGS = "+refs/tags/*:refs/tags/*"
-_UPSTREAM = "source"  # the remote's name; not `origin`, for which the user's own configuration may have settings
+_UPSTREAM = "source"  # the name of the remote; the user's configuration may have settings for `origin`
 _QUIETLY = ["--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head", "--recurse-submodules=no"]
 _FETCH = ["fetch", *_QUIETLY, "--filter=blob:none"]
 
 
 def ensure_commit(repository: GitRepository, commit: str) -> None:
     """Ensures that ``commit`` (40 hex digits) is in the mirror with its history, under a ref of ours. Raises
-    MissingError if the repository does not have it, SourceError if it is not a commit."""
+    MissingError if the repository lacks the commit, SourceError if it is not a commit."""
     if has_commit(repository, commit):
         return
     repository.notify(f"fetching {commit[:7]} from {repository.address.url}")
@@ -467,7 +466,7 @@ def ensure_commit(repository: GitRepository, commit: str) -> None:
                 f"{repository.address.url} has no commit {commit}",
                 hint="check that the commit was pushed; after a force push, only older mirrors have it",
             ) from None
-        # A server older than git's protocol 2 gives only what its branches and tags point at, and no commit by name.
+        # A server older than git's protocol 2 provides only branches and tags, not other commits.
         fetch_mirror(repository, "+refs/heads/*:refs/builder/branches/*", ALL_TAGS)
         if not has_commit(repository, commit):
             raise MissingError(f"no branch or tag of {repository.address.url} contains the commit {commit}") from None
@@ -480,12 +479,12 @@ def ensure_commit(repository: GitRepository, commit: str) -> None:
 
 
 def has_commit(repository: GitRepository, commit: str) -> bool:
-    """Tells whether the mirror holds ``commit`` and its history; if so, gives it a ref of ours."""
+    """True if the mirror has ``commit`` and its history. The commit then gets a ref of ours."""
     ref = f"{PINS}/{commit}"
     if run_checked(repository, ["for-each-ref", "--format=%(refname)", ref]).text:
         run_checked(repository, ["cat-file", "-e", f"{commit}^{{commit}}"])
         return True
-    # A commit that nothing points at may have come without its history, from an interrupted fetch.
+    # After an interrupted fetch, a commit without a ref may lack its history.
     holders = ["for-each-ref", "--count=1", "--contains", commit]
     if commit not in _present(repository, [commit]) or not run_checked(repository, holders).text:
         return False
@@ -494,8 +493,8 @@ def has_commit(repository: GitRepository, commit: str) -> bool:
 
 
 def fetch_mirror(repository: GitRepository, *refs: str, other: str = "") -> None:
-    """Fetches refs of upstream, or of the ``other`` repository, with the contents of what that alone has: only those of
-    upstream can be had later."""
+    """Fetches refs of the upstream or ``other`` repository. From the other repository, it also fetches the contents
+    that only that repository has: later, contents can only be fetched from upstream."""
     if other:
         theirs = replace(repository, address=git.split(other))
         run_remote(theirs, ["fetch", *_QUIETLY, "--no-filter", theirs.address.url, *refs])
@@ -504,7 +503,7 @@ def fetch_mirror(repository: GitRepository, *refs: str, other: str = "") -> None
 
 
 def update_tags(repository: GitRepository, upstream: Mapping[str, str]) -> None:
-    """Updates the mirror's tags to those of ``upstream`` (name to object). Takes no network if they are the same."""
+    """Updates the mirror's tags to those of ``upstream`` (name to object). Needs no network if they are equal."""
     listed = ["for-each-ref", "--format=%(objectname) %(refname:strip=2)", "refs/tags"]
     lines = (line.partition(" ") for line in run_checked(repository, listed).text.splitlines())
     local = {name: commit for commit, _, name in lines}
@@ -515,8 +514,8 @@ def update_tags(repository: GitRepository, upstream: Mapping[str, str]) -> None:
 
 
 def blob_names(repository: GitRepository, commit: str, files: Iterable[str]) -> dict[str, str]:
-    """Returns the object names of those of ``files`` that ``commit`` has, by path, without folders and submodules."""
-    paths = sorted(file for file in files if not file.startswith(("/", "../")))  # git refuses those as a whole
+    """Returns the object names of the ``files`` in ``commit``, by path, without folders and submodules."""
+    paths = sorted(file for file in files if not file.startswith(("/", "../")))  # git would refuse all paths
     entries = tree_entries(repository, commit, *paths) if paths else []
     return {path: name for mode, name, path in entries if mode != SUBMODULE_MODE and path in paths}
 
@@ -526,30 +525,30 @@ def ensure_blobs(repository: GitRepository, names: Iterable[str]) -> None:
     wanted = set(names)
     missing = "".join(f"{blob}\n" for blob in sorted(wanted - _present(repository, sorted(wanted), "--objects")))
     if missing:
-        # As git's promisor-remote.c does: negotiating what is here already would save nothing.
+        # Like git's promisor-remote.c: negotiating about existing objects would save nothing.
         fetch = ["-c", "fetch.negotiationAlgorithm=noop", *_FETCH, "--stdin", _UPSTREAM]
         run_remote(repository, fetch, missing.encode())
 
 
 def _present(repository: GitRepository, names: Iterable[str], *options: str) -> set[str]:
-    """Those of ``names`` that are in the mirror: commits, and with ``--objects`` contents of files, too. With
-    ``--missing`` git only looks; any other command would first go through every object that upstream promised."""
+    """The ``names`` in the mirror: commits, and with ``--objects`` also contents of files. With ``--missing``, git only
+    checks; any other command would first read every object that upstream promised."""
     command = ["rev-list", *options, "--no-walk", "--ignore-missing", "--missing=print", "--stdin"]
     return set(run_local(repository, command, "".join(f"{name}\n" for name in names).encode()).text.split())
 
 
-# Creation of mirrors, in a temporary folder that is then renamed. git itself makes a fetch all or nothing; the files
-# that a killed git left are removed.
+# A mirror is created in a temporary folder, which is then renamed. git's fetches are atomic. The files of a killed git
+# are removed.
 
-# What a killed git leaves: nothing else works here while we hold the lock. Locks below `objects` are of git's own
+# The files of a killed git: no other process works here while we hold the lock. Locks below `objects` belong to git's
 # housekeeping after a fetch.
 _LEFTOVERS = ["*.lock", "refs/**/*.lock", "objects/*.lock", "objects/info/**/*.lock", "objects/pack/*.lock"]
 _LEFTOVERS += ["objects/pack/tmp_*", "objects/??/tmp_obj_*"]
-# gitrepository-layout(5): a folder with other settings, those with more objects, and other parents of commits.
+# gitrepository-layout(5): other settings, alternate objects, and replaced parents of commits.
 _NAME_OTHER_FOLDERS = ("commondir", "objects/info/alternates", "objects/info/http-alternates", "info/grafts")
 
-# extensions.partialClone makes a git refuse that is too old for missing objects. `tagOpt` and `gc` apply when the user
-# runs git here by hand; `uploadpack` allows one mirror to be made from another.
+# With extensions.partialClone, a git that is too old for missing objects refuses the mirror. `tagOpt` and `gc` apply if
+# the user runs git here; `uploadpack` allows a mirror to be cloned from another mirror.
 _CONFIGURATION = """\
 [core]
 	repositoryformatversion = 1
@@ -574,14 +573,14 @@ _CONFIGURATION = """\
 
 
 def ensure(repository: GitRepository) -> None:
-    """Creates the mirror, or removes from it what a killed process left, and settings that are not ours: git would run
-    the programs that they name. Raises UnsafePathError for a link that leads elsewhere."""
+    """Creates the mirror. In an existing mirror, removes the files of killed processes, and foreign settings, whose
+    programs git would run. Raises UnsafePathError if a link leads elsewhere."""
     path = repository.path
     below_project(path.parent, path)
     quoted = repository.address.url.replace("\\", "\\\\").replace('"', '\\"')
     config, settings = path / "config", _CONFIGURATION.format(url=quoted).encode()
     if not path.exists():
-        # `git init --bare` would obey the user's templates, and refuses to run when a hook has set GIT_WORK_TREE.
+        # `git init --bare` would use the user's templates, and fails if a hook has set GIT_WORK_TREE.
         fresh = path.with_name(f"{path.name}.new")
         rmtree(fresh, ignore_errors=True)
         for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):

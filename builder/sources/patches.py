@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-# Every option that a setting, an attribute or another version of git could change is given. Full object names, because
-# how far git shortens them depends on the number of objects in the repository. No renames: detecting them depends on
-# limits, and patch(1) does not know them.
+# These options fix everything that a setting, an attribute or another version of git could change. Full object names,
+# because how far git shortens them depends on the number of objects in the repository. No renames: detecting them
+# depends on limits, and patch(1) does not know them.
 DIFF = ["diff-tree", "-r", "-p", "--full-index", "--binary", "--no-renames", "--no-color", "--no-ext-diff"]
 DIFF += ["--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", "--diff-algorithm=myers", "--indent-heuristic"]
 DIFF += ["--unified=3", "--inter-hunk-context=0", "--submodule=short", "--ignore-submodules=none"]
@@ -40,7 +40,7 @@ class Hunk:
 
 def diff_hunks(diff: bytes, strip: int = 1) -> tuple[Hunk, ...]:
     """Returns all hunks of ``diff``, in order; ``strip`` leading folders are removed from the names. Their bodies are
-    skipped by line count, as a removed line may look like a header (``--- a/x`` for ``-- a/x``)."""
+    skipped by line count, because a removed line may look like a header (``--- a/x`` for ``-- a/x``)."""
     parsed: list[Hunk] = []
     lines = iter(diff.decode("utf-8", "replace").split("\n"))
     old_name = new_name = ""
@@ -71,7 +71,7 @@ def _skip_body(lines: Iterator[str], old: int, new: int) -> None:
         line = next(lines, None)
         if line is None:
             return
-        if not line.startswith("\\"):  # `\ No newline at end of file` counts on neither side
+        if not line.startswith("\\"):  # `\ No newline at end of file` is not counted
             old -= not line.startswith("+")
             new -= not line.startswith("-")
 
@@ -96,26 +96,26 @@ _MOVED_FROM = re.compile(rb"^(?:rename|copy) from (.+)$", re.MULTILINE)
 
 
 def touched_files(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
-    """Returns the files that ``patch`` changes, adds or removes, and those that it renames or copies others from.
-    ``name`` is what messages call it. Raises SourceError if it is not a patch."""
+    """Returns the files that ``patch`` changes, adds or removes, and the sources of its renames and copies. ``name`` is
+    its name in messages. Raises SourceError if it is not a patch."""
     listed = run_local(NO_REPOSITORY, ["apply", "--numstat", "-z", f"-p{strip}"], patch)
     if listed.status:
         message = f"{name} is not a patch that git can read: {shorten(listed.stderr)}"
         raise SourceError(message, hint="the file was edited by hand or truncated: create the patch again")
     entries = listed.output.decode("utf-8", "replace").split("\0")
     changed = {entry.split("\t", 2)[2] for entry in entries if entry}
-    # Written without a/ and b/.
+    # File names without a/ and b/.
     origins = (origin.decode("utf-8", "replace").split("/") for origin in _MOVED_FROM.findall(patch))
     return frozenset(changed | {"/".join(origin[max(strip - 1, 0) :]) for origin in origins})
 
 
-# A line that gives a link or a submodule as the kind of a file: such lines begin no line of a hunk.
+# A line that declares a link or a submodule. No line of a hunk begins like this.
 _NO_FILE = re.compile(rb"^(?:[a-z ]+ mode|index [0-9a-f]+\.\.[0-9a-f]+) 1[26]0000\r?$", re.MULTILINE)
 
 
 def refuse_hostile(name: str, patch: bytes, strip: int) -> None:
-    """Raises SourceError for a patch of others that reaches outside of the source, or that makes links or submodules,
-    through which another one could."""
+    """Raises SourceError if an untrusted patch changes files outside the source, or creates links or submodules, which
+    a later patch could use for that."""
     named = {hunk.file for hunk in diff_hunks(patch, strip=0)} | touched_files(name, patch, strip)
     outside = [file for file in sorted(named) if file.startswith("/") or {"..", ".git"} & {*file.lower().split("/")}]
     if outside:
@@ -128,7 +128,7 @@ def refuse_hostile(name: str, patch: bytes, strip: int) -> None:
 
 
 def failures(stderr: str, patch: bytes, strip: int = 1) -> str:
-    """Describes where ``patch`` does not apply, by file and hunk, from git's error output."""
+    """Describes the files and hunks of ``patch`` that do not apply, from git's error output."""
     messages: list[str] = []
     for line in stderr.splitlines():
         failed, otherwise = _FAILED.fullmatch(line), _OTHERWISE.fullmatch(line)
@@ -141,8 +141,8 @@ def failures(stderr: str, patch: bytes, strip: int = 1) -> str:
 
 
 def _moved_hunks(stderr: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Reads the output of ``git apply -v``: by how many lines hunks apply further down, and the places at which only
-    part of a hunk's context matches."""
+    """Reads the output of ``git apply -v``: the line offsets of hunks, and the hunks that apply with reduced
+    context."""
     offsets: list[int] = []
     reduced: list[str] = []
     file = last = ""
@@ -153,26 +153,26 @@ def _moved_hunks(stderr: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
             offsets.append(int(offset["lines"]))
             last = offset["line"]
         elif match := _REDUCED.fullmatch(line):
-            if last == match["line"]:  # git counts the offset of this hunk from where it reduced the context
+            if last == match["line"]:  # git counts the offset of this hunk after it reduced the context
                 offsets.pop()
             lines = words.counted(int(match["before"]), "line")
             reduced.append(f"{file}: at line {match['line']}, {lines} before and {match['after']} after match")
     return tuple(offsets), tuple(reduced)
 
 
-# Dry-run apply of patches to a package, with git, on the few files that they touch in an otherwise empty folder. The
-# rule is that of the step which bakes a patch (``builder.definitions.mod.ModPatch``): it applies with all of its
-# context, or is in place already, or applies with part of its context, or fails.
+# A dry run applies patches to a package with git, in a folder that contains only the touched files. The rule is the
+# same as in the build step (`builder.definitions.mod.ModPatch`): a patch applies with its full context, is already
+# applied, applies with reduced context, or fails.
 
 
 ReadFiles = Callable[[Collection[str]], dict[str, bytes]]
-"""Returns the contents of those of the given paths that exist; raises SourceError."""
+"""Returns the contents of the given paths that exist; raises SourceError."""
 
 
 @dataclass(frozen=True)
 class CandidatePatch:
-    """A unified diff to try, how many folders to ``strip`` from its file names, and the name that messages use.
-    ``put_before`` are files, by path, that something else puts in place before it is applied."""
+    """A unified diff to try, the number of folders to ``strip`` from its file names, and its name in messages.
+    ``put_before`` are files, by path, that are copied before the patch is applied."""
 
     name: str
     diff: bytes
@@ -181,7 +181,7 @@ class CandidatePatch:
 
     @functools.cached_property
     def touched_files(self) -> frozenset[str]:
-        """The files that it changes, adds or removes; none if git cannot read it as a patch."""
+        """The files that the patch changes, adds or removes; empty if git cannot read it."""
         try:
             return touched_files(self.name, self.diff, self.strip)
         except SourceError:
@@ -190,8 +190,8 @@ class CandidatePatch:
 
 @dataclass(frozen=True)
 class PackageFiles:
-    """The files of the importable ``package`` as they are in site-packages before any mod. ``prior`` are the patches
-    that its source is built with, which are known to apply."""
+    """The files of the importable ``package`` in site-packages, before any mod. ``prior`` are the patches of its
+    source, which are known to apply."""
 
     package: str
     read: ReadFiles
@@ -200,9 +200,9 @@ class PackageFiles:
 
 @dataclass(frozen=True)
 class PatchOutcome:
-    """The outcome of one patch. ``offsets`` are the lines by which hunks apply further down; ``reduced`` are the places
-    at which only part of a hunk's context matches. ``problem`` names the file and the hunk that does not apply, or the
-    reason why the patch was not tried."""
+    """The outcome of one patch. ``offsets`` are the line offsets of hunks; ``reduced`` are the hunks that apply with
+    reduced context. ``problem`` names the file and the hunk that does not apply, or the reason why the patch was not
+    tried."""
 
     state: Literal["applies", "in place", "fails", "not tried"]
     offsets: tuple[int, ...] = ()
@@ -219,7 +219,7 @@ def prefetched(package_files: PackageFiles, patches: Iterable[CandidatePatch]) -
 
 
 def dry_run(package_files: PackageFiles, patches: Sequence[CandidatePatch]) -> tuple[PatchOutcome, ...]:
-    """Tries ``patches`` in order, each after those before it that apply. Raises SourceError for the package."""
+    """Tries ``patches`` in order, each after the earlier patches that apply. Raises SourceError for the package."""
     import tempfile
 
     touched = {file for patch in patches for file in patch.touched_files}
@@ -264,12 +264,12 @@ def _git_apply(folder: Path, patch: CandidatePatch, *options: str) -> GitResult:
     return run_local(repository, ["apply", "-v", "--whitespace=nowarn", f"-p{patch.strip}", *options], patch.diff)
 
 
-# A temporary index on top of a mirror: trees and patches are tried in it, and the mirror stays as it is.
+# A temporary index on top of a mirror, in which trees and patches are tried. The mirror is unchanged.
 
 
 @dataclass(frozen=True)
 class ScratchIndex:
-    """The index in ``folder``; new objects go there, too."""
+    """The index in ``folder``, which also gets new objects."""
 
     repository: GitRepository
     folder: Path
@@ -304,7 +304,7 @@ class ScratchIndex:
 
 @contextlib.contextmanager
 def opened(repository: GitRepository) -> Iterator[ScratchIndex]:
-    """An empty index, which is gone when the block ends."""
+    """An empty index, which is removed at the end of the block."""
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="builder-") as name:

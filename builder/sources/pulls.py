@@ -1,4 +1,4 @@
-"""A pull request is fetched once and kept as a vendored patch: its branch moves, gets force-pushed and is deleted.
+"""A pull request is fetched once and stored as a vendored patch, because its branch may move or be deleted.
 
 No source is checked out: git needs only the files that the request changes."""
 
@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from builder.sources.patches import ScratchIndex
 
 Vendored: TypeAlias = "tuple[SourcePatch, bytes]"
-"""A patch as it is pinned, and its diff, of which the pin has the SHA-256."""
+"""The pin of a patch, and its diff. The pin contains the SHA-256 of the diff."""
 
 
 @mirror.under_lock
 def vendor(repository: GitRepository, pull: SourcePatch, commit: str, earlier: Sequence[Vendored] = ()) -> Vendored:
     """Returns the pin of a pull request of the repository or of a fork, and its changes as a diff that applies to
-    ``commit``, the pin of the source, after the ``earlier`` ones. The mirror keeps the head. The request's own changes
-    are those since it left its branch; they are merged three-way unless the request applies as it is. Raises
-    SourceError if there is no such request, if it changes nothing that is not there already, or if it conflicts."""
+    ``commit``, the pin of the source, after the ``earlier`` patches.
+
+    The mirror keeps the head. The changes of the request begin where it left its branch. If they do not apply directly,
+    they are merged three-way. Raises SourceError if the request does not exist, changes nothing, or conflicts.
+    """
     mirror.ensure_commit(repository, commit)
     head = pull.head or fetch_pull(repository, pull)
     if pull.head and not (pull.repository and _fetched(repository, head, _kept_as(pull, head), pull.repository)):
@@ -60,7 +62,7 @@ def _already_included(name: str, holder: str) -> SourceError:
 
 
 def _diff(repository: GitRepository, pull: SourcePatch, own: OwnCommits) -> bytes:
-    """Raises SourceError for a request that is empty or moves a submodule."""
+    """Raises SourceError if the request is empty or moves a submodule."""
     changes = _changes(repository, own)
     if not changes:
         message = f"{pull.label} of {repository.address.url} changes nothing"
@@ -97,10 +99,10 @@ def _is_submodule(entry: _Entry | None) -> bool:
     return entry is not None and entry[0] == mirror.SUBMODULE_MODE
 
 
-# The own commits of a pull request begin where it left the branch that it was opened for. Counted from the pinned
-# commit, a request that was rebased after a release would bring along all that came upstream in between.
+# The commits of a pull request begin where it left its base branch. If they were counted from the pinned commit, a
+# request that was rebased after a release would include all upstream commits in between.
 
-# Where GitHub and GitLab keep the head of request N, and GitHub its merge with the branch that it was opened for.
+# The refs of GitHub and GitLab for the head of request N, and GitHub's ref for its merge with the base branch.
 _HEADS = ("refs/pull/{}/head", "refs/merge-requests/{}/head")
 _INCOMING = "refs/builder/incoming"
 _OPENED_FOR = "refs/builder/opened-for"
@@ -109,18 +111,18 @@ _LISTED = 5
 
 @dataclass(frozen=True)
 class OwnCommits:
-    """The commits of a pull request: from ``start``, which it stands on, to its ``head``."""
+    """The commits of a pull request: after ``start``, up to its ``head``."""
 
     start: str
     head: str
 
 
 _Branch = tuple[str, str]
-"""The last commit of a branch that a pull request may have left, and the name that messages use."""
+"""The last commit of a possible base branch of a pull request, and its name in messages."""
 
 
 def fetch_pull(repository: GitRepository, pull: SourcePatch) -> str:
-    """Fetches the head of a pull request, which the mirror then keeps; returns it. Raises MissingError."""
+    """Fetches the head of a pull request into the mirror, which keeps it, and returns it. Raises MissingError."""
     number, url = pull.number, pull.repository or repository.address.url
     repository.notify(f"fetching pull request {number} of {url}")
     for ref in _HEADS:
@@ -136,10 +138,10 @@ def _kept_as(pull: SourcePatch, head: str) -> str:
 
 
 def own_commits(repository: GitRepository, pull: SourcePatch, head: str, commit: str) -> OwnCommits:
-    """The own commits of the fetched request ``pull``; ``commit`` is the pinned one, which does not hold ``head``.
-    Raises SourceError where they cannot be determined, or where their diff holds files that none of them touches."""
+    """The commits of the fetched request ``pull``. The pinned ``commit`` does not contain ``head``. Raises SourceError
+    if the commits cannot be determined, or if their diff contains files that no commit touches."""
     name_branch = f"name the branch that the request was opened for: `pulls: [{{number: {pull.name}, base: BRANCH}}]`"
-    # GitHub's last try to merge the request into the branch that it was opened for, unless it is of another head.
+    # GitHub's latest test merge of the request with its base branch, unless that merge has another head.
     merge = _fetched(repository, f"refs/pull/{pull.number}/merge", _OPENED_FOR, pull.repository)
     parents = run_checked(repository, ["rev-parse", f"{merge}^@"]).text.split() if merge else []
     merged_with = (parents[0], "the branch that the request was opened for") if parents[1:] == [head] else None
@@ -165,7 +167,7 @@ def own_commits(repository: GitRepository, pull: SourcePatch, head: str, commit:
             )
         return OwnCommits(start, head)
     upstream = _before_merge(repository, default, head) if default else ""
-    # Of a merge these are the files that it leaves unlike both of its parents.
+    # For a merge, these are the files that differ from both parents.
     history = ["log", "-c", "-z", "--format=", "--name-only", "--no-renames", "--no-ext-diff", head]
     own = set(_paths(repository, [*history, *(f"^{other}" for other in {branch, upstream} if other)]))
     if merged_with and is_ancestor(repository, starts[0], merged_with[0]):
@@ -182,7 +184,7 @@ def own_commits(repository: GitRepository, pull: SourcePatch, head: str, commit:
 def changed_files(
     repository: GitRepository, old: str, new: str, environ: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
-    """The files in which two commits or trees differ; ``environ`` is that of an index with trees of its own."""
+    """The files in which two commits or trees differ. ``environ`` selects an index that contains the trees."""
     return _paths(repository, ["diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new], environ)
 
 
@@ -208,8 +210,8 @@ def is_ancestor(repository: GitRepository, commit: str, of: str) -> bool:
 
 
 def _fetched(repository: GitRepository, ref: str, into: str, other: str) -> str:
-    """The commit that ``ref`` of upstream, or of the ``other`` repository, points at, kept in the mirror as ``into``;
-    empty if there is no such ref."""
+    """The commit of ``ref`` in the upstream or ``other`` repository. The mirror keeps it as ``into``. Empty if the ref
+    does not exist."""
     try:
         mirror.fetch_mirror(repository, f"+{ref}:{into}", other=other)
     except MissingError:
@@ -235,19 +237,19 @@ def _named_branch(repository: GitRepository, pull: SourcePatch) -> _Branch | Non
 
 
 def _before_merge(repository: GitRepository, branch: str, head: str) -> str:
-    """The last commit of ``branch`` before it took ``head``; empty for one whose own line goes through it."""
+    """The last commit of ``branch`` before ``head`` was merged; empty if ``head`` is on the branch's own line."""
     if not is_ancestor(repository, head, branch):
         return branch
-    # Each of the branch's own commits holds what those before it hold, so the first one with the request is searched.
+    # Each commit of the branch contains all earlier ones, so a binary search finds the first commit with the request.
     line = run_checked(repository, ["rev-list", "--first-parent", "--reverse", branch, f"^{head}"]).text.split()
     first = bisect_left(line, True, key=lambda commit: is_ancestor(repository, head, commit))
     before = run_checked(repository, ["rev-parse", f"{line[first]}^1"]).text if line else head
     return "" if is_ancestor(repository, head, before) else before
 
 
-# A pull request merged into the pinned commit: three-way, file by file, with the commit that the request stands on as
-# the common ancestor. Only the contents of its files are fetched. Where both sides changed a file, ``git merge-file``
-# merges it: its result is the same in every version of git, and it obeys no setting.
+# A pull request is merged into the pinned commit: three-way, file by file, with the start of the request as the common
+# ancestor. Only the contents of its files are fetched. If both sides changed a file, ``git merge-file`` merges it: its
+# result is the same in every version of git, and depends on no setting.
 
 _MOST_CONFLICTS = 127  # as a status of merge-file; a greater one is an error
 
@@ -258,8 +260,8 @@ class MergeConflictError(SourceError):
 
 @dataclass
 class _Progress:
-    """A merge in progress: the decided entries by path (None for a removed file), the files that hold changes of both
-    sides, and the reasons why others cannot be merged."""
+    """A merge in progress: the decided entries by path (None for a removed file), the files with changes of both sides,
+    and the reasons why other files cannot be merged."""
 
     decided: dict[str, _Entry | None] = field(default_factory=dict)
     merged: list[str] = field(default_factory=list)
@@ -270,8 +272,8 @@ def merge_pulls(
     index: ScratchIndex, name: str, commit: str, earlier: Sequence[Vendored], own: OwnCommits
 ) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
     """Merges the request ``name`` into ``commit`` with the ``earlier`` patches. Returns the trees before and after, the
-    files that hold changes of both sides, and those that were there as the request has them. Raises MergeConflictError
-    with every file in conflict, and the earlier patch that conflicts."""
+    files with changes of both sides, and the files that already have the content of the request. Raises
+    MergeConflictError with every file in conflict, and the earlier patch that conflicts."""
     before, progress = _merged_after(index, commit, earlier, own)
     if not progress.conflicts:
         after = index.tree()
@@ -291,14 +293,14 @@ def _merged_after(
     index: ScratchIndex, commit: str, earlier: Sequence[Vendored], own: OwnCommits
 ) -> tuple[str, _Progress]:
     """The tree of ``commit`` with the ``earlier`` patches, and the merge of the request into it. Raises
-    MergeConflictError for a patch that does not apply."""
+    MergeConflictError if a patch does not apply."""
     _fetch_touched_files(index.repository, commit, earlier)
     index.read(commit)
     start = own.start
     for patch, diff in earlier:
         if error := index.apply_error(diff):
             raise _conflict(f"{patch.label} does not apply to {commit[:7]}: {failures(error, diff)}")
-        # Of two requests on one another only the commits of the upper one count.
+        # If a request is based on another one, only its own commits count.
         shared = merge_base(index.repository, patch.head, own.head)
         if shared and is_ancestor(index.repository, start, shared):
             start = shared
@@ -312,7 +314,7 @@ def _conflict(reason: str) -> MergeConflictError:
 
 
 def _merge_trees(index: ScratchIndex, commit: str, before: str, own: OwnCommits) -> _Progress:
-    """Merges the request into the tree ``before``, ``commit`` with patches, in the index, as far as it goes."""
+    """Merges the request into the tree ``before`` (``commit`` with patches) in the index, as far as possible."""
     progress = _Progress()
     index.read(before)
     listed = index.checked(["ls-files", "--stage", "-z"]).output.decode("utf-8", "surrogateescape")
@@ -355,7 +357,7 @@ def _merge_trees(index: ScratchIndex, commit: str, before: str, own: OwnCommits)
 
 
 def _merge_contents(index: ScratchIndex, progress: _Progress, path: str, sides: tuple[_Entry, _Entry, _Entry]) -> None:
-    """Merges contents and mode of one file, from the request's start, what is there, and the request's head."""
+    """Merges the content and mode of one file: the request's start, the present file, and the request's head."""
     start, now, head = sides
     if not {mode for mode, _ in sides} <= {"100644", "100755"}:
         progress.conflicts[path] = "is a link, and both change it"
@@ -375,8 +377,8 @@ def _merge_contents(index: ScratchIndex, progress: _Progress, path: str, sides: 
 
 
 def check_patches(repository: GitRepository, commit: str, diffs: Sequence[Vendored]) -> None:
-    """Raises SourceError if one of the patches leads out of the source or does not apply to ``commit`` after those
-    before it; the error lists all that do not, each with file and hunk."""
+    """Raises SourceError if a patch leads out of the source, or does not apply to ``commit`` after the earlier patches.
+    The error lists all such patches with file and hunk."""
     for patch, diff in diffs:
         if patch.is_file:
             patches.refuse_hostile(patch.label, diff, patch.strip)

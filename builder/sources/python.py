@@ -9,7 +9,7 @@ import threading
 import time
 import zipfile
 from datetime import UTC, datetime
-from json import dumps as quoted  # a JSON string of ASCII is a TOML string
+from json import dumps as quoted  # an ASCII string in JSON is a valid TOML string
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,9 +51,9 @@ def markers(platform: str, version: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ClosureRequest:
-    """A closure to resolve: the Python version and the indexes (``wants``), the request as images.lock records it, and
-    the requirements for uv. Packages of the ``previous`` closure keep their version if it still satisfies. Nothing was
-    uploaded after ``as_of`` (RFC 3339 UTC; empty for no limit), except the packages ``exempt``."""
+    """A closure to resolve: the Python version and the indexes (``wants``), the request in the form of images.lock, and
+    the requirements for uv. Packages of the ``previous`` closure keep their version if possible. No package was
+    uploaded after ``as_of`` (RFC 3339 UTC; empty for no limit), except those in ``exempt``."""
 
     wants: PythonRequirements
     requested: tuple[str, ...]
@@ -66,7 +66,7 @@ class ClosureRequest:
 
 @dataclass(frozen=True)
 class ResolvedClosure:
-    """A resolved closure, and the address of the first suitable wheel of each package."""
+    """A resolved closure, with the address of the first suitable wheel of each package."""
 
     pin: PythonPin
     addresses: Mapping[str, str]
@@ -75,8 +75,8 @@ class ResolvedClosure:
 def requested_packages(
     definition: ImageDefinition, sources: Mapping[str, SourcePin], inherited: Sequence[LockedPackage]
 ) -> tuple[str, ...]:
-    """Returns all that a definition requests at run time, as images.lock records it; a changed line makes the pin
-    stale. ``inherited`` are the packages of its base images: other packages there may need others here."""
+    """Returns the run-time requests of a definition in the form of images.lock. A changed line makes the pin stale.
+    ``inherited`` are the packages of its base images, which may affect the closure."""
     wants = definition.python
     if wants is None:
         return ()
@@ -94,7 +94,7 @@ def requested_packages(
 
 
 def requested_build_packages(wants: PythonRequirements) -> tuple[str, ...]:
-    """Returns all that is requested for building the sources taken from git, as images.lock records it."""
+    """Returns the requests for building the git sources, in the form of images.lock."""
     return _recorded(wants, wants.build)
 
 
@@ -111,24 +111,24 @@ def _recorded(wants: PythonRequirements, requested: tuple[str, ...]) -> tuple[st
 def resolve_closure(
     request: ClosureRequest, settings: UserSettings, inherited: Sequence[LockedPackage] = ()
 ) -> ResolvedClosure:
-    """Resolves the closure of all requested packages; those that are ``inherited`` keep their version. Inherited
-    packages without hashes come with a base image: no index needs to have them, and a requested one moves where the
-    base's version does not satisfy the request. Raises SourceError without a solution, or an answer of an index."""
+    """Resolves the closure of all requested packages. ``inherited`` packages keep their version. Inherited packages
+    without hashes come with a base image: they need no index, and they move if their version does not satisfy a
+    request. Raises SourceError if there is no solution, or if an index does not answer."""
     from packaging.requirements import Requirement
 
     wants, platform = request.wants, request.platform
     for requirement in map(Requirement, request.requirements):
         if "+" in (requirement.url or "").partition(":")[0]:
-            # `git+ADDRESS`: uv would check it out on this machine, with the settings of the user's git.
+            # `git+ADDRESS`: uv would check it out on this machine, with the user's git settings.
             raise _own_address(requirement.name)
-    # A day to come leaves nothing out, and an index without dates need not be asked for them.
+    # A future day excludes nothing, so indexes without dates need no special treatment.
     as_of = request.as_of if request.as_of < words.now() else ""
     target = target_options(wants, platform)
     own = {name for index in wants.indexes for name in index.packages}
     lock, messages, undated = compile_as_of(
         lambda options: compile_closure(request, settings, inherited, [*target, *options]),
         as_of,
-        # Those that are installed already are fixed to their versions, whatever their age.
+        # Installed packages keep their versions, whatever their age.
         request.exempt | {package.name for package in inherited if package.hashes},
         _names(request.requirements) - request.exempt - own if as_of else frozenset(),
     )
@@ -166,7 +166,7 @@ def target_options(wants: PythonRequirements, platform: str) -> list[str]:
 def compile_closure(
     request: ClosureRequest, settings: UserSettings, inherited: Sequence[LockedPackage], options: list[str]
 ) -> tuple[dict[str, Any], str]:
-    """Runs `uv pip compile`; returns its lock (pylock.toml, PEP 751), empty where it finds none, and its messages."""
+    """Runs `uv pip compile`; returns its lock (pylock.toml, PEP 751; empty without a solution) and its messages."""
     import subprocess
     import tempfile
     import tomllib
@@ -174,7 +174,7 @@ def compile_closure(
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         folder = Path(name)
         project, constraints, lock = (folder / file for file in ("pyproject.toml", "constraints.txt", "pylock.toml"))
-        # Distributions give some versions that no resolver can compare.
+        # Distributions have some versions that a resolver cannot compare.
         brought = [package for package in inherited if not package.hashes and parse_version(package.version)]
         direct = _names(request.requirements) if brought else frozenset()
         lines = _project(request, local_wheel_names(settings, MACHINES[request.platform]), brought)
@@ -187,7 +187,7 @@ def compile_closure(
         fixed += [package for package in brought if package.name not in direct]
         constraints.write_text("".join(f"{p.name}=={p.version}\n" for p in fixed), encoding="utf-8")
         if preferred := (*(package for package in brought if package.name in direct), *request.previous):
-            # An output file of an earlier run, as far as uv reads it: versions in it are kept while they satisfy.
+            # The parts of an earlier output file that uv reads. uv keeps the versions in it if possible.
             lines = ['lock-version = "1.0"', 'created-by = "builder"']
             for package in preferred:
                 lines += ["[[packages]]", f"name = {quoted(package.name)}", f"version = {quoted(package.version)}"]
@@ -196,7 +196,7 @@ def compile_closure(
         options += ["--constraints", str(constraints), "--python-version", request.wants.version]
         process = subprocess.run(
             [path(), "pip", "compile", str(project), *_COMPILE, *options],
-            # uv reads the overrides and indexes of a pyproject.toml only in the folder that it is run in.
+            # uv reads the overrides and indexes of a pyproject.toml only in its working folder.
             cwd=folder,
             capture_output=True,
             text=True,
@@ -216,7 +216,7 @@ def _names(requirements: tuple[str, ...]) -> frozenset[str]:
 
 
 def local_wheel_names(settings: UserSettings, machine: str) -> frozenset[str]:
-    """Returns the names of the packages that the user has local wheels of for this machine type."""
+    """Returns the names of the packages for which the user has local wheels for this platform."""
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
     names: set[str] = set()
@@ -231,8 +231,8 @@ def local_wheel_names(settings: UserSettings, machine: str) -> frozenset[str]:
 
 
 def _project(request: ClosureRequest, local: frozenset[str], brought: Iterable[LockedPackage]) -> list[str]:
-    """Returns the lines of a pyproject.toml that requires the packages, each index serving only its own; a local wheel
-    takes precedence where the index allows it. The packages ``brought`` need nothing, wherever uv finds them."""
+    """Returns the lines of a pyproject.toml that requires the packages. Each index provides only its own packages. A
+    local wheel has priority if the index allows it. The packages ``brought`` get no dependencies."""
     wants = request.wants
     never = [f"{name}; sys_platform == 'never'" for name in wants.without]
     lines = [
@@ -295,7 +295,7 @@ def path() -> str:
 
 
 def only_wheels() -> bool:
-    """True unless the user's environment lets the code of packages run on this machine."""
+    """True unless the user's environment allows packages to run code on this machine."""
     return os.environ.get("UV_NO_BUILD", "").lower() not in {"0", "false", "no"}
 
 
@@ -304,7 +304,7 @@ def options_of_user() -> tuple[str, ...]:
 
 
 def variables(settings: UserSettings, links: Sequence[str]) -> dict[str, str]:
-    """The user's settings as uv's own variables: an address may hold a password, and arguments anybody may list.
+    """The user's settings as variables of uv. An address may contain a password, and every user can see arguments.
     ``links`` are the folders and addresses with wheels."""
     named = {
         "SSL_CERT_FILE": str(settings.ca_file or ""),
@@ -315,15 +315,13 @@ def variables(settings: UserSettings, links: Sequence[str]) -> dict[str, str]:
     return {name: value for name, value in named.items() if value}
 
 
-# A closure as of a day. uv leaves out every file that is newer than the day, and also every file without an upload date
-# (PEP 700) unless it lies in a folder of wheels: an index without dates would have nothing at all, or only old versions
-# that need none of its packages.
+# A closure as of a day. uv excludes files that are newer than the day, and also files without an upload date (PEP 700),
+# except files in a folder of wheels. An index without dates would thus provide nothing, or only old versions.
 
 _UNDATED = re.compile(r"warning: `(?P<file>[^`]+)` is missing an upload date.*")
 _PROGRESS = re.compile(r"Resolved \d+ packages? in .*")
 _SUFFIX = re.compile(r"(\.tar\.\w+|\.zip|\.tgz)$")
-# Each run of uv finds further packages without a date: an index without dates takes as many runs as its packages are
-# nested.
+# Each run of uv finds more packages without a date. The number of runs is the depth of the dependencies on that index.
 _RUNS = 12
 
 
@@ -333,10 +331,10 @@ def compile_as_of(
     exempt: Collection[str],
     requested: frozenset[str],
 ) -> tuple[dict[str, Any], str, frozenset[str] | None]:
-    """Runs ``compile_closure`` with the options of uv for nothing newer than ``as_of`` (RFC 3339; empty for no limit)
-    but the packages ``exempt``. Returns uv's lock, its messages, and the packages whose index gives no dates, which are
-    taken whatever their age; None in place of them for the closure of today, as where all that is ``requested`` is
-    among them."""
+    """Runs `compile_closure` with a date limit: nothing newer than ``as_of`` (RFC 3339; empty for no limit), except the
+    packages ``exempt``. Returns uv's lock, its messages, and the packages whose index has no dates, which are accepted
+    at any age. The packages are None for a closure without a limit, for example if all ``requested`` packages have no
+    dates."""
     undated: frozenset[str] = frozenset()
     for _ in range(_RUNS if as_of else 0):
         lasting = [f"--exclude-newer-package={name}=false" for name in sorted({*exempt, *undated})]
@@ -344,7 +342,7 @@ def compile_as_of(
         lines = messages.splitlines()
         more = {_package(match["file"]) for match in map(_UNDATED.fullmatch, lines) if match} - undated
         if not more:
-            # What is left with ``--quiet``, without which uv tells of packages that have no date.
+            # The messages that ``--quiet`` keeps. Without it, uv names the packages without a date.
             left = (line for line in lines if not (line.startswith("warning: ") or _PROGRESS.fullmatch(line)))
             return lock, "\n".join(left).strip(), undated
         undated |= more
@@ -355,13 +353,13 @@ def compile_as_of(
 
 
 def _package(file: str) -> str:
-    """The package of a wheel or a source distribution, by its file name."""
+    """The package of a wheel or a source distribution, from its file name."""
     name = file.partition("-")[0] if file.endswith(".whl") else _SUFFIX.sub("", file).rpartition("-")[0]
     return canonical(name)
 
 
-# Empty wheels stand for the packages of a base image of others, which no index needs to have: they take part in the
-# resolution, and require nothing.
+# Empty wheels represent the packages of a community base image, which need no index: they take part in the resolution,
+# and require nothing.
 
 
 def write(folder: Path, packages: Iterable[LockedPackage]) -> None:
@@ -379,7 +377,7 @@ def write(folder: Path, packages: Iterable[LockedPackage]) -> None:
 
 
 _PAUSES = (1.0, 3.0)  # seconds before the second and third try
-_BUSY = (429, 500, 502, 503, 504)  # a server that asks to come back later
+_BUSY = (429, 500, 502, 503, 504)  # a server that asks for a later retry
 
 
 def download_web_file(address: str, largest: int, ca_file: Path | None, notify: Callable[[str], None]) -> bytes:

@@ -1,7 +1,7 @@
 """The headers of safetensors files, and the index of a checkpoint with several.
 
 The format (https://huggingface.co/docs/safetensors/index#format): the length of the header in 8 bytes, the header as
-JSON, the data. It is read strictly and written in one way only: every byte of the data belongs to exactly one tensor.
+JSON, the data. The reader is strict, and the writer has one form: every byte of the data belongs to exactly one tensor.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ if TYPE_CHECKING:
 
 PREFIX = 8
 LARGEST = 25_000_000
-"""The most bytes of a header that are read, as of huggingface_hub: files of 100,000 tensors stay below it."""
+"""The largest accepted header in bytes, as in huggingface_hub. Files of 100,000 tensors have less."""
 MOST_TENSORS = 100_000
-"""The most tensors of a file that are read: models of 90,000 have them in a hundred files."""
+"""The largest accepted number of tensors in a file. Models of 90,000 tensors have a hundred files."""
 _BY_SIZE = {1: "BOOL U8 I8 F8_E4M3 F8_E5M2 F8_E8M0", 2: "I16 U16 F16 BF16", 4: "I32 U32 F32", 8: "F64 I64 U64"}
 DTYPES: Mapping[str, int] = {name: size for size, names in _BY_SIZE.items() for name in names.split()}
-"""The bytes that a number takes, by the dtype's name in the format."""
+"""The bytes of a number, by the name of its dtype in the format."""
 METADATA = {"format": "pt"}
-"""Loaders refuse a file that does not say for which framework it was written."""
+"""Loaders refuse a file that does not name its framework."""
 NAME = "model.safetensors.index.json"
-"""The index of a checkpoint of several files: which file has which tensor."""
+"""The index of a checkpoint with several files, which maps tensors to files."""
 LARGEST_INDEX = 64 << 20
 
-# Beside its own name a tensor has three; values are its lengths. What JSON makes of more takes gigabytes of memory.
+# Besides its name, a tensor has three keys, and its lengths as values. Parsing more JSON would take gigabytes of
+# memory.
 _MOST_NAMES, _MOST_VALUES = 5 * MOST_TENSORS, 30 * MOST_TENSORS
 _LARGEST_FILE = 1 << 53
 _MOST_DIMENSIONS = 16
 
 
 class HeaderError(Exception):
-    """A file that is no safetensors file, or a damaged one; the text says why."""
+    """An invalid or damaged safetensors file; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor as a file has it: ``begin`` is the place of its first byte in the file."""
+    """A tensor in a file. ``begin`` is the offset of its first byte in the file."""
 
     name: str
     dtype: str
@@ -54,7 +55,7 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class Header:
-    """The tensors of a file, in the order of their bytes; ``size`` of the file; the SHA-256 of the header's text."""
+    """The tensors of a file in the order of their bytes, the ``size`` of the file, and the SHA-256 of the header."""
 
     tensors: tuple[StoredTensor, ...]
     size: int
@@ -62,7 +63,7 @@ class Header:
 
 
 def length(prefix: bytes, file_size: int) -> int:
-    """The length of the header of a file that begins with ``prefix``. Raises HeaderError for one that no header has."""
+    """The length of the header of a file that begins with ``prefix``. Raises HeaderError if it is invalid."""
     if len(prefix) < PREFIX or file_size < PREFIX:
         raise HeaderError(f"it has {file_size} bytes: too few for a safetensors file")
     count = int.from_bytes(prefix[:PREFIX], "little")
@@ -77,7 +78,7 @@ def length(prefix: bytes, file_size: int) -> int:
 
 
 def parse_header(text: bytes, file_size: int) -> Header:
-    """Reads the header of a file of ``file_size`` bytes. Raises HeaderError for all that is not as the format says."""
+    """Reads the header of a file of ``file_size`` bytes. Raises HeaderError if it violates the format."""
     data = _object(text)
     metadata = data.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
@@ -97,8 +98,8 @@ def parse_header(text: bytes, file_size: int) -> Header:
 
 
 def written(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> tuple[bytes, tuple[int, ...]]:
-    """The beginning of a file with these tensors (name, dtype, shape) in this order, and where the data of each begins
-    in the file. The data begins at a multiple of 8, as the safetensors library has it."""
+    """The header of a file with these tensors (name, dtype, shape) in this order, and the offset of each tensor's data.
+    As in the safetensors library, the data begins at a multiple of 8."""
     content: dict[str, Any] = {"__metadata__": METADATA}
     begins, at = [], 0
     for name, dtype, shape in tensors:
@@ -174,7 +175,7 @@ def _shown(name: str) -> str:
 
 
 def parse_index(text: bytes) -> dict[str, str]:
-    """The files of the tensors, by name. Raises HeaderError for a text that is no index, or leads elsewhere."""
+    """The files of the tensors, by name. Raises HeaderError if the text is not an index, or names a path outside."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         data = dict(pairs)

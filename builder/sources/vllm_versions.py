@@ -34,9 +34,9 @@ class CommitFacts:
 
 @mirror.under_lock
 def main_line_between(repository: GitRepository, old: str, new: str, *, inside_merge: bool = False) -> tuple[str, ...]:
-    """The commits strictly between two on the line that leads to ``new``, the oldest first; with ``inside_merge``, if
-    ``new`` is a merge right after ``old``, the commits that it brought. Either commit is a tag, a commit, or its first
-    digits (7 to 40). Raises SourceError."""
+    """The commits strictly between two commits on the main line to ``new``, the oldest first. With ``inside_merge``, if
+    ``new`` is a merge right after ``old``: the merged commits. Both are a tag, a commit, or the first digits of a
+    commit (7 to 40). Raises SourceError."""
     ends = _commit(repository, old), _commit(repository, new)
     line = _between(repository, *ends, "--first-parent")
     return _between(repository, *ends, "--topo-order") if inside_merge and not line else line
@@ -49,7 +49,7 @@ def _between(repository: GitRepository, old: str, new: str, order: str) -> tuple
 
 @mirror.under_lock
 def commit_facts(repository: GitRepository, commit: str, *, within: tuple[str, ...] = ()) -> CommitFacts:
-    """The facts of a commit. Raises SourceError, also for one that is not in the history of ``within``: a fork's."""
+    """The facts of a commit. Raises SourceError, also if the history of ``within`` lacks the commit, as for a fork."""
     for each in (commit, *within):
         mirror.ensure_commit(repository, each)
     if within and run_checked(repository, ["rev-list", "--max-count=1", commit, "--not", *within]).text:
@@ -94,15 +94,14 @@ def _known(repository: GitRepository, digits: str) -> str:
     return "" if result.status else result.text
 
 
-# The releases of a repository. What is wrong with one shows in its first days: the next patch release follows, or an
-# issue that many have.
+# The releases of a repository. Problems of a release appear in its first days: in the next patch release, or in issues.
 
 _FORMAT = "--format=%(refname:strip=2)%09%(creatordate:unix)%09%(committerdate:unix)%(*committerdate:unix)"
 
 
 @dataclass(frozen=True)
 class Release:
-    """A release: its tag, and since when it can be had."""
+    """A release: its tag, and its publication date."""
 
     tag: str
     since: datetime
@@ -110,14 +109,15 @@ class Release:
 
 @dataclass(frozen=True)
 class ReleaseChoice:
-    """The release that is ``taken``, and the newer ones that are ``too_young``, the newest first."""
+    """The chosen release ``taken``, and the newer releases that are ``too_young``, the newest first."""
 
     taken: Release
     too_young: tuple[Release, ...]
 
 
 def choose_release(repository: GitRepository, days: int, now: datetime) -> ReleaseChoice:
-    """The highest version that is no pre-release and at least ``days`` old. Raises SourceError if no version fits."""
+    """The highest version that is not a pre-release and is at least ``days`` old. Raises SourceError if there is
+    none."""
     releases = _releases(repository)
     oldest = now - timedelta(days=days)
     for count, release in enumerate(releases):
@@ -139,22 +139,22 @@ def _releases(repository: GitRepository) -> list[Release]:
     releases: dict[str, Release] = {}
     for line in run_checked(repository, ["for-each-ref", _FORMAT, "refs/tags"]).text.splitlines():
         tag, created, committed = line.split("\t")
-        # A light tag has no date but its commit's; an annotated one may be older than a commit that it was moved to.
+        # A lightweight tag has only the date of its commit. An annotated tag may be older than its commit.
         seconds = [int(text) for text in (created, committed) if text]
-        with suppress(ValueError, OverflowError, OSError):  # none, or a year that no calendar has
+        with suppress(ValueError, OverflowError, OSError):  # no date, or an invalid year
             releases[tag] = Release(tag, datetime.fromtimestamp(max(seconds), UTC))
     return [releases[tag] for tag in _newest_first(releases)]
 
 
 def _newest_first(tags: Iterable[str]) -> list[str]:
-    """Those of ``tags`` that are versions and no candidates or other pre-releases, the highest first."""
+    """The ``tags`` that are versions, without pre-releases, the highest first."""
     versions = [(version, tag) for tag in tags if (version := parse_version(tag)) and not version.is_prerelease]
     return [tag for _, tag in sorted(versions, reverse=True)]
 
 
 def newest_version_tag(url: str) -> str:
-    """The tag of the highest version that the repository at ``url`` has, candidates left out; empty where no tag of it
-    is a version. Nothing of the repository is fetched. Raises SourceError where it cannot be asked."""
+    """The tag of the highest version in the repository at ``url``, without pre-releases; empty if no tag is a version.
+    No objects are fetched. Raises SourceError if the repository does not answer."""
     with tempfile.TemporaryDirectory(prefix="builder-") as folder:
         repository = GitRepository(Path(folder, "empty.git"), git.split(url))
         mirror.ensure(repository)

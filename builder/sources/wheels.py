@@ -1,4 +1,4 @@
-"""Wheels are found on indexes, and single files are read from them: of a remote wheel only the bytes needed."""
+"""Finds wheels on indexes, and reads single files from them. Only the required bytes of a remote wheel are fetched."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from builder.sources.git import UserSettings
 
 
-# Nothing is built, so any Python will do: uv would search for the requested one, which takes longer than the rest.
+# Nothing is built, so this Python suffices: searching for the requested Python would take uv longer than the rest.
 _OPTIONS = ["--no-deps", "--quiet", "--python", sys.executable]
 
 
@@ -48,8 +48,8 @@ class Wheel:
 @dataclass(frozen=True)
 class WheelRequest:
     """A request for a wheel of one exact version (``vllm==0.20.0``), for the Python and from the indexes of ``python``.
-    Its SHA-256 must be one of ``hashes``, if there are any; a wheel for ``platform`` is preferred, and with
-    ``installable`` required, so that uv downloads no other one to compute its hash."""
+    Its SHA-256 must be one of ``hashes``, if there are any. A wheel for ``platform`` is preferred. With
+    ``installable`` it is required, so uv downloads no other wheel to compute its hash."""
 
     requirement: str
     python: PythonRequirements
@@ -59,7 +59,8 @@ class WheelRequest:
 
 
 def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wheel:
-    """Finds the requested wheel; ``cache`` keeps the answer of an index. Raises SourceError without a suitable one."""
+    """Finds the requested wheel. ``cache`` stores the answer of an index. Raises SourceError if no wheel is
+    suitable."""
     indexes = (settings.index_url, settings.extra_index_urls, settings.find_links, request.python.indexes)
     target = (request.python.glibc, request.platform) if request.installable else ()
     key = hashlib.sha256(repr((request.requirement, request.python.version, indexes, *target)).encode()).hexdigest()
@@ -69,7 +70,7 @@ def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wh
         own = python.target_options(request.python, request.platform) if request.installable else ["--universal"]
         listed = _query_index(request.requirement, request.python, request.platform, settings, own)
         wheels = tuple(Wheel(file["url"], python.sha256_of(request.requirement, file)) for file in listed)
-        # A local wheel may be built again; an uploaded one never changes.
+        # A local wheel may be built again; an uploaded wheel never changes.
         if not any(each.address.startswith("file:") for each in wheels):
             files.write_state(answer, json.dumps([[each.address, each.sha256] for each in wheels]).encode())
         wheel = _suitable(request, wheels)
@@ -105,23 +106,23 @@ def _query_index(
 
 def _remembered(answer: Path) -> tuple[Wheel, ...]:
     try:
-        # No file of this machine is ever remembered: such an address was planted.
+        # A path on this machine is never stored, so such an address was planted.
         return tuple(Wheel(*each) for each in records.read_file(answer, tuple[tuple[RemoteAddress, str], ...]))
     except (OSError, records.RecordError):
         return ()
 
 
-# The wheel of one commit: vLLM publishes one for each commit of its main line, on an index of that commit's own.
+# The wheel of one commit: vLLM publishes a wheel for each commit of its main branch, on an index for that commit.
 
 COMMIT = "COMMIT"
-"""The word for the 40 digits in the address of an index."""
+"""The placeholder for the 40 digits of the commit in the address of an index."""
 PUBLISHED = f"https://wheels.vllm.ai/{COMMIT}"
 """The indexes of vLLM's commits, with what a release has on PyPI: a variant (``/cu130``) may follow. From "Install
 specific revisions" in https://docs.vllm.ai/en/latest/getting_started/installation/gpu/."""
-# As setuptools-scm writes it, with the variant behind it: 0.11.2.dev363+ge2f56c309.cu130
+# The form of setuptools-scm, followed by the variant: 0.11.2.dev363+ge2f56c309.cu130
 _NAMED = re.compile(r"\+(?:[a-z0-9]+\.)*g(?P<digits>[0-9a-f]{7,40})(?:\.|$)")
 _INDEX = re.compile(r"https?://[^\s'\"\\]*?/(?P<commit>[0-9a-f]{40})(?![0-9a-f])[^\s'\"\\]*")
-# An address that stays one word in a requirement file.
+# An address that is one word in a requirement file.
 _ADDRESS = re.compile(r"https?://[^\s'\"\\$`;#]+")
 _SHOWN = 200
 
@@ -133,7 +134,7 @@ class CommitWheel(Wheel):
     version: str
 
     def line(self, package: str) -> str:
-        """The entry in a requirement file: by its address, whatever index the image installs from."""
+        """The entry in a requirement file. It has the address, so it does not depend on the indexes of the image."""
         return f"{package} @ {self.address} \\\n    --hash=sha256:{self.sha256}\n"
 
 
@@ -153,7 +154,7 @@ def template(text: str, version: str) -> str:
 def find_commit_wheel(
     cache: Path, package: str, index: str, commit: str, wants: PythonRequirements, platform: str, settings: UserSettings
 ) -> CommitWheel:
-    """The wheel of ``package`` that the index has of ``commit``, for this Python and platform. Raises SourceError."""
+    """The wheel of ``package`` for ``commit`` on the index, for this Python and platform. Raises SourceError."""
     from urllib.parse import unquote
 
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -178,8 +179,8 @@ def find_commit_wheel(
 
 
 def read_upload_date(requirement: str, wants: PythonRequirements, platform: str, settings: UserSettings) -> str:
-    """The upload time (RFC 3339 UTC) of what ``requirement`` (``vllm==0.32.0``) stands for, of its first wheel; empty
-    if its index gives none. Raises SourceError if it has no such wheel."""
+    """The upload time (RFC 3339 UTC) of the first wheel of ``requirement`` (``vllm==0.32.0``); empty if the index has
+    no dates. Raises SourceError if the index has no such wheel."""
     files = _query_index(requirement, wants, platform, settings, python.target_options(wants, platform))
     times = [words.timestamp_of(file["upload-time"]) for file in files if "upload-time" in file]
     return min(times, default="")
@@ -204,7 +205,7 @@ def stage(folder: Path, hashes_by_group: Mapping[str, frozenset[str]], settings:
     return staged
 
 
-# As setuptools-scm and vcs-versioning write it: commit_id = 'gb1388b1fb'; the g stands for git.
+# The form of setuptools-scm and vcs-versioning: commit_id = 'gb1388b1fb', where g means git.
 _COMMIT = re.compile(r"commit_id = ['\"]g?([0-9a-f]{7,40})['\"]")
 
 
@@ -216,15 +217,16 @@ def read_wheel_commit(address: str, ca_file: Path | None) -> str | None:
     return next((match[1] for match in matches if match), None)
 
 
-# Files of a wheel: read in place, a few kilobytes of hundreds of megabytes, and cached by the wheel's hash.
+# Single files of a wheel are read in place, a few kilobytes of hundreds of megabytes, and cached by the wheel's hash.
 
-# A wheel may keep files for site-packages in a folder of its own: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
+# A wheel may keep files for site-packages in a folder of its own:
+# https://packaging.python.org/en/latest/specifications/binary-distribution-format/
 _LARGEST = 64 << 20  # bytes
 
 
 def read_wheel_files(cache: Path, wheel: Wheel, paths: Collection[str], ca_file: Path | None) -> dict[str, bytes]:
-    """Returns the contents of those of ``paths`` that the wheel installs into site-packages. The ``cache`` keeps them,
-    and the list of all names. Raises SourceError if the wheel cannot be read."""
+    """Returns the contents of the ``paths`` that the wheel installs into site-packages. ``cache`` stores them, and the
+    list of all names. Raises SourceError if the wheel cannot be read."""
     folder = cache / wheel.sha256
     listing = _cached(folder / "names")
     if listing is not None:
@@ -243,14 +245,14 @@ def read_wheel_files(cache: Path, wheel: Wheel, paths: Collection[str], ca_file:
 
 
 def _read(archive: zipfile.ZipFile, name: str) -> bytes:
-    """The content of a file, which may be packed a thousand times smaller: no more than its size is read."""
+    """The content of a file, which may be highly compressed: at most its declared size is read."""
     if (size := archive.getinfo(name).file_size) > _LARGEST:
         raise zipfile.BadZipFile(f"{name} in it has {size:,} bytes, but at most {_LARGEST:,} are read")
     return archive.read(name)
 
 
 def read_cached(cache: Path, sha256: str, paths: Collection[str]) -> dict[str, bytes]:
-    """Returns the contents of those of ``paths`` that were read of this wheel before. Takes no network."""
+    """Returns the contents of the ``paths`` of this wheel in the cache. Needs no network."""
     contents = {path: _cached(_file(cache / sha256, path)) for path in paths}
     return {path: content for path, content in contents.items() if content is not None}
 
@@ -267,7 +269,7 @@ def _cached(path: Path) -> bytes | None:
 
 
 def read_requirements(cache: Path, wheel: Wheel, ca_file: Path | None) -> tuple[str, ...]:
-    """The requirements (``Requires-Dist``) of a wheel, read in place. Raises SourceError where it cannot be read."""
+    """The requirements (``Requires-Dist``) of a wheel, read in place. Raises SourceError if it cannot be read."""
     from email.parser import BytesHeaderParser
     from urllib.parse import unquote
 
@@ -278,17 +280,18 @@ def read_requirements(cache: Path, wheel: Wheel, ca_file: Path | None) -> tuple[
 
 
 def conflict(needs: Iterable[str], installed: Mapping[str, str], platform: str, version: str) -> str:
-    """The first need of a wheel that an image with these packages (name to version) and this ``version`` of Python does
-    not meet, in words; empty if there is none. A package that is not there at all was left out on purpose."""
+    """Describes the first requirement of a wheel that an image with these packages (name to version) and this
+    ``version`` of Python does not meet; empty if all are met. A package that the image lacks was left out on
+    purpose."""
     target = python.markers(platform, version)
     unmet = filter(None, (unmet_need(text, installed, target) for text in needs))
     return next((f"requires {needed}, but the image has {present}" for needed, present in unmet), "")
 
 
 def unmet_need(text: str, installed: Mapping[str, str], target: Mapping[str, str]) -> tuple[str, str] | None:
-    """A need (``Requires-Dist``) that applies to the machine ``target`` (markers, PEP 508) and that the ``installed``
-    package does not meet: the need and the installed version. None where it is met, cannot be read, or the package is
-    not installed. ``installed`` has normalized names (PEP 503)."""
+    """Returns a requirement (``Requires-Dist``) and the installed version, if the requirement applies to the machine
+    ``target`` (markers, PEP 508) and the installed version does not meet it. Otherwise None: also if it cannot be read,
+    or the package is not installed. ``installed`` has normalized names (PEP 503)."""
     requirement = parse_requirement(text)
     version = installed.get(canonical(requirement.name)) if requirement else None
     if not requirement or not version or (requirement.marker and not requirement.marker.evaluate(dict(target))):
@@ -324,10 +327,10 @@ def _open_file(address: str, ca_file: Path | None) -> Iterator[IO[bytes]]:
 
     login = None
     if not location.username:
-        # The user's logins by host, which uv follows as well.
+        # The user's logins by host, which uv also uses.
         with contextlib.suppress(OSError, RuntimeError, netrc.NetrcParseError):
             login = httpx2.NetRCAuth(str(Path(os.environ.get("NETRC") or "~/.netrc").expanduser()))
-    # One connection for all ranges: otherwise each costs a name look-up and three round trips to the server.
+    # One connection for all ranges. Otherwise, each range costs a name lookup and three round trips.
     with http_client.following(ca_file, login=login) as client:
         yield io.BufferedReader(_RemoteFile(address, client), 1 << 16)
 
@@ -369,8 +372,8 @@ class _RemoteFile(io.RawIOBase):
         return len(data)
 
     def _request(self, method: str, headers: dict[str, str], largest: int) -> tuple[httpx2.Headers, bytes]:
-        """The headers and content of an answer; of a whole wheel nothing is downloaded. A failure is no OSError, which
-        zipfile takes for a file that is not a zip file."""
+        """The headers and content of an answer. If the answer is the whole wheel, it is not downloaded. A failure is
+        not an OSError, because zipfile would report an OSError as an invalid zip file."""
         plain = {"Accept-Encoding": "identity", **headers}
         with self._client.stream(method, self._address, headers=plain) as answer:
             if not answer.is_success:
@@ -378,5 +381,5 @@ class _RemoteFile(io.RawIOBase):
             if method == "GET" and answer.status_code != 206:
                 message = "the server does not support range requests, which are needed to read a wheel's metadata"
                 raise NoAnswerError(message)
-            # An answer that is read to its end leaves the connection for the next request.
+            # The connection can be used again only after the answer is read to its end.
             return answer.headers, b"".join(http_client.limited(answer.iter_bytes(), largest))

@@ -705,3 +705,17 @@ def test_nothing_takes_the_place_of_a_device_or_a_pipe(tmp_path: Path, write: Ca
             write(tmp_path / name, b"x")
         assert os.path.samestat((tmp_path / name).lstat(), before)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]
+
+
+def test_a_folder_that_was_not_put_in_its_place_is_gone(tmp_path: Path) -> None:
+    left = tmp_path / "mods/.x.new/old"  # by a process that was killed
+    left.mkdir(parents=True)
+    with pytest.raises(OSError, match="No space"), files.fresh_folder(tmp_path / "mods/x") as fresh:
+        assert list(fresh.iterdir()) == []
+        (fresh / "file").touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert list((tmp_path / "mods").iterdir()) == []
+    with files.fresh_folder(tmp_path / "mods/x") as fresh:
+        (fresh / "file").touch()
+        files.put_folder_in_place(fresh, tmp_path / "mods/x")
+    assert [path.name for path in (tmp_path / "mods").rglob("*")] == ["x", "file"]

@@ -27,7 +27,7 @@ TEMPLATE = "mods/template/chat.jinja"
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project as it is after a build, with a program of its own and a mod that lies elsewhere."""
+    """A project as it is after a build, with a program of its own and a mod that is a link."""
     made = projects.make(tmp_path / "project")
     projects.write(made.lock, "version: 3\n")
     projects.write(tmp_path / "elsewhere/run.sh", "touch /x\n")

@@ -139,6 +139,11 @@ def test_what_a_number_takes_has_to_be_writable(context: Workspace, monkeypatch:
     assert caught.value.filename == str(context.project.builds / "org")
 
 
+def test_a_long_name_of_a_repository_fits_into_a_tag(context: Workspace) -> None:
+    with work_folder.create(context, "a" * 200, FILES) as work:
+        assert len(work.tag.removeprefix("builder-work:")) <= 128
+
+
 def test_it_may_lie_on_another_disk(context: Workspace) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         context.project.state.symlink_to(folder)

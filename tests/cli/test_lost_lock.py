@@ -67,5 +67,5 @@ def test_nothing_is_decided_by_a_lost_lock(tmp_path: Path, command: str) -> None
     message = " ".join(done.stderr.split())
     assert (done.returncode, done.stdout) == (4, ""), message
     assert message.startswith("error: images.lock is lost, but builds/ has images what to do: ")
-    assert "`git checkout -- images.lock`, or rebuild it with `builder lock --recover`" in message
+    assert "`git checkout HEAD -- images.lock`, or rebuild it with `builder lock --recover`" in message
     assert not project.lock.exists()

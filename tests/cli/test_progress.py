@@ -41,6 +41,8 @@ def build():
         report(StepFinished("a", "[2/3] RUN <<EOF (# the vllm wheel...)", False, 61.0))
         report(StepFinished("b", "[internal] load .dockerignore", False, 1.0))
         report(StepFinished("c", "[3/3] RUN true", True, 0.0))
+        report(StepFinished("e", "[3/3] RUN true", True, 0.0))
+        report(StepFinished("f", "[1/3] RUN false", False, 0.0, "context canceled"))
         report(StepStarted("d", "exporting to image"))
         time.sleep(0.2)
         report(StepFinished("d", "exporting to image", False, 0.01))

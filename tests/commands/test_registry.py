@@ -199,7 +199,7 @@ def test_whoever_is_overwritten_before_the_last_look_is_told(
 ) -> None:
     race.mine.after_tag["1"] = race.let_them
     before = small.lock.read_bytes()
-    assert "was pushed from elsewhere" in builder("push", f"{repository}:1", code=1).stderr
+    assert "but the registry now has" in builder("push", f"{repository}:1", code=1).stderr
     assert small.lock.read_bytes() == before
     there = engine_registry.manifest_digest(endpoint, f"{registry.address}/{repository}:1")
     assert there == recorded(other, repository).digest

@@ -200,6 +200,9 @@ def test_after_a_rollback_restart_serves_from_the_older_number_as_it_was_asked_f
     assert f"{kitchen.name} serves from {kitchen.repository}:2, ready after " in done.stdout
     assert status(builder, "chat")["paired_with_now"] is None
 
+    builder("stop", "chat")
+    assert "no server of this machine has to be restarted" in builder("rollback", MODEL, "--restart").stdout
+
 
 def test_other_options_are_not_taken_for_the_same(kitchen: Kitchen, builder: Builder) -> None:
     kitchen.recipe("--slow 60")

@@ -17,7 +17,7 @@ from builder.commands import servers
 from builder.engine import containers, machine
 from builder.engine.client import Endpoint
 from builder.serving.preparation import ServeRequest
-from builder.serving.starting import shared_memory
+from builder.serving.starting import shares_memory
 from tests import projects, spark_proc
 from tests.commands.serving import Kitchen
 from tests.workspaces import workspace
@@ -117,9 +117,9 @@ def test_on_another_machine_a_container_of_the_image_reads_it(kitchen: Kitchen, 
     files = machine.read_in_container(endpoint, f"{kitchen.repository}:2")
     assert files["proc/sys/kernel/osrelease"] == Path("/proc/sys/kernel/osrelease").read_text(encoding="utf-8")
     files["proc/driver/nvidia/gpus/0/information"] = "Model: \t\t NVIDIA GB10\n"
-    memory = shared_memory(machine_record.parse_machine(files, {}))
-    assert memory is not None
+    record = machine_record.parse_machine(files, {})
+    assert shares_memory(record)
     lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
     total = next(line for line in lines if line.startswith("MemTotal"))
-    assert memory.total == int(total.split()[1]) * 1024
-    assert 0 < memory.available < memory.total
+    assert record.memory == int(total.split()[1]) * 1024
+    assert 0 < record.available < record.memory

@@ -15,11 +15,13 @@ import pytest
 from builder.base.errors import ImageStateError
 from builder.base.project import Project
 from builder.commands import keeping
+from builder.definitions import recipe
 from builder.engine import client, images
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.lock.text import dump_lock
+from builder.moving import checkout
 from builder.numbers import claims, images_lock
 from tests import projects
 from tests.commands.test_reliability import leftovers
@@ -77,6 +79,17 @@ def in_child(work: Callable[[], object]) -> int:
         status = 0
     finally:
         os._exit(status)
+
+
+def test_a_number_of_another_project_is_no_image_without_a_number(
+    small: Project, other: Project, endpoint: Endpoint, repository: str
+) -> None:
+    load(endpoint, f"{repository}:work", [{"file": b"mine"}])
+    give(workspace(small, endpoint), repository, f"{repository}:work")
+    load(endpoint, f"{repository}:free", [{"file": b"free"}])
+    recipes = [recipe.load_recipe(other, path) for path in recipe.recipe_files(other.recipes)]
+    (found,) = (each for each in checkout.adoptable(workspace(other, endpoint), recipes) if repository in each.tag)
+    assert (found.tag, found.size) == (f"{repository}:free", images.disk_size(endpoint, f"{repository}:free"))
 
 
 @pytest.mark.long

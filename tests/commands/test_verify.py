@@ -89,7 +89,7 @@ def test_an_edited_build_directory_fails_otherwise(small: Project, builder: Comm
     output = builder("verify", code=1).stdout
     assert output == (
         f"edited   {repository}:1: builds/{repository}/1: mods/template was edited"
-        f" → `git checkout -- builds/{repository}/1`\n"
+        f" → `git checkout HEAD -- builds/{repository}/1`\n"
     )
     shutil.rmtree(folder)
     assert found(builder, 1) == [("edited", f"{repository}:1")]

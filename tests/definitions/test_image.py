@@ -106,10 +106,44 @@ def test_what_is_not_a_mapping_is_refused(tmp_path: Path, text: str, message: st
     assert problems(tmp_path, text)[0].startswith(message)
 
 
+def test_a_package_comes_from_one_index_and_a_day_exists(tmp_path: Path) -> None:
+    text = """\
+repository: small
+description: x
+platform: host
+base: debian@2026-13-45
+sources: {vllm: {wheel: vllm, index: "https://a.org/x"}}
+python:
+  version: "3.12"
+  packages: []
+  indexes:
+    - {url: "https://b.org/x", packages: [six, vLLM]}
+    - {url: "https://c.org/x", packages: [Six]}
+"""
+    assert problems(tmp_path, text) == [
+        "dockerfiles/small/image.yaml:4:1: 2026-13-45 is not a date",
+        "dockerfiles/small/image.yaml:10:48: vLLM already comes from the index of its source",
+        "dockerfiles/small/image.yaml:11:43: Six already comes from the index of https://b.org/x",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_reserved"), [("builder-work", True), ("builder-bisect-1a", True), ("builder-workshop", False)]
+)
+def test_a_repository_of_images_that_are_being_made_is_refused(tmp_path: Path, name: str, is_reserved: bool) -> None:
+    text = projects.IMAGE.format(repository=name)
+    if not is_reserved:
+        assert load(tmp_path, text).repository == name
+        return
+    assert problems(tmp_path, text) == [
+        f"dockerfiles/small/image.yaml:1:1: {name} is reserved for images that are being made: choose another name"
+    ]
+
+
 def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     (tmp_path / "dockerfiles/small/image.yaml").write_bytes(b"repository: x\ndescription: \xff\n")
-    with pytest.raises(FileProblemsError, match=r"image\.yaml:2:1: not UTF-8 text"):
+    with pytest.raises(FileProblemsError, match=r"image\.yaml:2:1: not UTF-8 text; save the file as UTF-8$"):
         image.load_image(project, "small", "linux/amd64")
 
 

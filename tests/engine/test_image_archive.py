@@ -94,17 +94,30 @@ def test_exactly_the_blobs_of_the_image_are_saved(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_folder_of_images_has_each_blob_once_and_no_other_content(tmp_path: Path) -> None:
-    content = b"a manifest"
+    layer = b"a layer"
+    of_layer = words.sha256_of(layer)
+    blob = {"mediaType": "x", "digest": of_layer, "size": len(layer)}
+    content = json.dumps({"config": blob, "layers": [blob]}).encode()
     digest = words.sha256_of(content)
     top = archives.Descriptor("application/vnd.oci.image.manifest.v1+json", digest, len(content))
     with pytest.raises(TransferError, match="does not match"):
         archives.store_blob(tmp_path, digest, len(content), [b"something else"])
     assert not archives.folder_has(tmp_path, digest)
-    archives.store_blob(tmp_path, digest, len(content), [b"a mani", b"fest"])
+    archives.store_blob(tmp_path, digest, len(content), [content[:6], content[6:]])
     archives.store_blob(tmp_path, digest, len(content), iter(()))  # it is there: nothing is read
+    assert not archives.folder_has(tmp_path, digest)
+    archives.store_blob(tmp_path, of_layer, len(layer), [layer])
+    assert archives.folder_has(tmp_path, digest)
+    # Somebody's copy of the folder was cut off: the whole blob is stored again.
+    (tmp_path / archives.blob_name(of_layer)).write_bytes(layer[:3])
+    assert not archives.folder_has(tmp_path, digest)
+    archives.store_blob(tmp_path, of_layer, len(layer), [layer])
     assert archives.folder_has(tmp_path, digest)
     for name in ("keeper/nightly:1", "keeper/nightly:2"):
         archives.name_image(tmp_path, top, name)
     (entry,) = json.loads((tmp_path / archives.INDEX).read_text(encoding="utf-8"))["manifests"]
     assert entry["annotations"] == {"org.opencontainers.image.ref.name": "keeper/nightly:2"}
     assert not archives.folder_has(tmp_path, "sha256:../../../etc/passwd")
+    (tmp_path / "file").touch()
+    with pytest.raises(TransferError, match="file/blobs/sha256 cannot be made: Not a directory"):
+        archives.store_blob(tmp_path / "file", digest, len(content), [content])

@@ -121,10 +121,10 @@ def test_images_that_exist_are_found_with_their_content(
     details = images.inspect_image(endpoint, f"{repository}:1")
     assert details is not None
     names = [f"{repository}:1", f"{repository}:2"]
-    result = images.find_images(endpoint, [repository], names, tmp_path / "engine.json")
-    assert list(result.ids) == [f"{repository}:1"]
-    assert result.fingerprints == {f"{repository}:1": images.fingerprint(details)}
-    assert images.find_images(endpoint, [repository], [], tmp_path / "none") == images.TaggedImages({}, {})
+    ids, fingerprints = images.find_images(endpoint, [repository], names, tmp_path / "engine.json")
+    assert list(ids) == [f"{repository}:1"]
+    assert fingerprints == {f"{repository}:1": images.fingerprint(details)}
+    assert images.find_images(endpoint, [repository], [], tmp_path / "none") == ({}, {})
 
 
 @pytest.mark.engine

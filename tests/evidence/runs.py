@@ -26,6 +26,11 @@ SUBJECT = Subject(
 MACHINE = Machine("NVIDIA GB10", 1, "580.95", "linux/arm64", "arm64 0x41/0xd87 0x41/0xd85", 128_000_000_000)
 
 
+def identity(run: Evidence) -> str:
+    """The identity that a reader finds in the file of a run."""
+    return run_record.parse_evidence(run_record.evidence_text(run).encode(), "file")[1]
+
+
 def proof(verdict: str = "pass", **changes: Any) -> Evidence:
     """A proof of behaviour."""
     fields: dict[str, Any] = {

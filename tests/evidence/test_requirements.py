@@ -256,6 +256,13 @@ def test_without_requirements_no_file_of_evidence_is_read(tmp_path: Path) -> Non
         requirements.missing(project, lock, NEW, runs.MODEL)
 
 
+def test_what_is_known_of_an_image_has_the_marks_of_its_models(tmp_path: Path) -> None:
+    project, lock = make(tmp_path, "{}")
+    lock = lock.with_model(runs.MODEL, Model(Pairing(OLD), (Pairing(NEW, status="bad", note="slow"),)))
+    known = requirements.described(workspace(project, NO_ENGINE), lock, NEW, OLD, runs.MODEL)
+    assert known == f"unmarked, bad for {runs.MODEL}: slow, its proof for {runs.MODEL} has not been run"
+
+
 @pytest.mark.parametrize("requires", ["{}", "{probe: [long]}"])
 def test_a_proof_that_failed_is_missing_whatever_is_required(tmp_path: Path, requires: str) -> None:
     project, lock = make(tmp_path, requires)

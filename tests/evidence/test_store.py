@@ -21,7 +21,7 @@ from builder.evidence import run_record
 from builder.evidence.run_record import Figure, Finding
 from builder.lock.model import ImageName
 from tests import projects
-from tests.evidence.runs import NAME, SUBJECT, bench, proof
+from tests.evidence.runs import NAME, SUBJECT, bench, identity, proof
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def files(project: Project) -> list[str]:
 def test_a_run_is_one_file_named_after_its_moment_and_content(project: Project) -> None:
     evidence = proof()
     path = run_record.add_run(project, NAME, evidence)
-    digest = run_record.evidence_identity(evidence)[:8]
+    digest = identity(evidence)[:8]
     place = f"evidence/vllm-node-tf5/7/20261120T220000Z-prove-behaviour-{digest}.json"
     assert path.relative_to(project.root) == Path(place)
     assert run_record.of_image(project, NAME) == (replace(evidence, sequence=1),)
@@ -53,9 +53,9 @@ def test_runs_are_in_the_order_in_which_they_were_added_whatever_the_clock_said(
 def test_the_same_run_stays_as_it_is(project: Project) -> None:
     path = run_record.add_run(project, NAME, proof())
     before = path.read_bytes()
-    assert run_record.add_run(project, NAME, proof(foreign="registry")) == path
+    assert run_record.add_run(project, NAME, proof()) == path
     assert path.read_bytes() == before
-    assert run_record.of_image(project, NAME)[0].foreign == ""
+    assert len(run_record.of_image(project, NAME)) == 1
 
 
 def test_the_output_of_the_tool_stays_on_this_machine(project: Project) -> None:
@@ -284,10 +284,3 @@ def test_a_killed_process_leaves_whole_files_and_nothing_that_counts(project: Pr
     assert [run.counts["n"] for run in kept.runs] == list(range(len(kept.runs)))
     run_record.add_run(project, NAME, proof(counts={"after": 1}))
     assert len(run_record.of_image(project, NAME)) == len(kept.runs) + 1
-
-
-def test_a_run_of_others_counts_for_nothing(project: Project) -> None:
-    """Earlier versions kept what came with an archive beside the project's own runs."""
-    run_record.add_run(project, NAME, proof(foreign="archive first.tar"))
-    own = run_record.add_run(project, NAME, bench())
-    assert [run.file for run in run_record.of_image(project, NAME)] == [own.name]

@@ -160,7 +160,7 @@ def read_evidence(project: Project) -> None:
     run, identity = run_record.parse_evidence(content, EVIDENCE)
     again, written = run_record.parse_evidence(run_record.evidence_text(run).encode(), EVIDENCE)
     assert again == run
-    assert written == run_record.evidence_identity(run)
+    assert run_record.parse_evidence(run_record.evidence_text(again).encode(), EVIDENCE)[1] == written
     assert identity
 
 

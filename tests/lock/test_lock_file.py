@@ -76,7 +76,7 @@ def test_it_is_lost_where_something_was_built(project: Project, name: str) -> No
     build(project, name)
     with pytest.raises(LockError, match="images.lock is lost") as refused:
         lock_file.read_project_lock(project)
-    assert "`git checkout -- images.lock`" in refused.value.hint
+    assert "`git checkout HEAD -- images.lock`" in refused.value.hint
     assert "`builder lock --recover`" in refused.value.hint
     with lock_file.writing(project.lock) as transaction:
         transaction.commit(Lock())
@@ -292,7 +292,7 @@ def test_anything_wrong_is_named(golden: str, old: str, new: str, message: str) 
     expected = message.replace("{line}", str(text.replace(HERE, "")[: text.index(HERE)].count("\n")))
     assert lines == [f"{places_of(text)[0]}: {expected}"]
     assert error.exit_code == 4
-    assert "git checkout -- images.lock" in error.hint
+    assert "git checkout HEAD -- images.lock" in error.hint
 
 
 def test_all_faults_are_reported_at_once(golden: str) -> None:
@@ -373,7 +373,7 @@ def test_a_text_that_is_not_yaml_is_named(golden: str, old: str, new: str, messa
     assert lines[0].startswith("images.lock:")
     assert ": not YAML: " in lines[0]
     assert message in "\n".join(lines)
-    assert "git checkout -- images.lock" in error.hint
+    assert "git checkout HEAD -- images.lock" in error.hint
     assert "--recover" in error.hint
 
 
@@ -412,7 +412,7 @@ def test_where_it_is_cut_off(golden: str) -> None:
     lines, error = faults_of(golden[: golden.index("    next: 4")])
     last = line_of(golden, "    next: 4") - 1
     assert lines == [f"images.lock:{last}:1: truncated here: the last line must be `...`"]
-    assert "git checkout -- images.lock" in error.hint
+    assert "git checkout HEAD -- images.lock" in error.hint
 
 
 def test_bytes_that_are_not_text_have_their_place(golden: str) -> None:
@@ -843,7 +843,7 @@ def test_packages_that_are_not_those_recorded_are_told_when_they_are_asked_for(p
     assert read_lock(path).images  # nothing but the packages needs the file
     with pytest.raises(LockError, match=f"{PACKAGES} {expected}") as refused:
         packages_of(path)
-    assert f"git checkout -- {PACKAGES}" in refused.value.hint
+    assert f"git checkout HEAD -- {PACKAGES}" in refused.value.hint
     assert "remove the entry `packages` of cpu from images.lock, then run `builder lock cpu`" in refused.value.hint
 
 

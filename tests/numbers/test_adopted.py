@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from builder.base.errors import UsageError
 from builder.base.project import Project
 from builder.engine.images import ImageDetails
 from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Repository, Version
@@ -45,6 +46,13 @@ def test_a_damaged_file_counts_as_gone(tmp_path: Path, text: str) -> None:
     assert adopted.read_adopted(tmp_path) is None
     (tmp_path / adopted.FILE).write_text(text)
     assert adopted.read_adopted(tmp_path) is None
+
+
+@pytest.mark.parametrize(("typed", "wanted"), [("builder-work:x", None), ("x", "builder-bisect-1")])
+def test_no_image_gets_a_name_of_those_that_are_being_made(tmp_path: Path, typed: str, wanted: str | None) -> None:
+    details = ImageDetails("id", "linux/arm64", 1, "", {}, ("a",), {}, ("builder-work:x",))
+    with pytest.raises(UsageError, match="is reserved for images that are being made"):
+        adopted.choose(Project(tmp_path), typed, wanted, details)
 
 
 def test_the_way_back_is_the_registry_then_where_it_came_from() -> None:

@@ -156,7 +156,7 @@ def test_the_names_in_an_engine_are_those_of_every_version(
     assert claims.numbers_for(endpoint, other, claimed, "sha256:one") == {4}
     with pytest.raises(ImageStateError, match=r"the project in \S+/other on "):
         claims.require_number(endpoint, own, ImageName(claimed, 4), "sha256:two")
-    listed = {"builder.claim": "project", "builder.claim.next": "9", "builder.claim.numbers": "2-4 7"}
+    listed = {"builder.claim": "project", "builder.claim.next": "9", "builder.claim.numbers": "2 3 4 7"}
     containers.create_volume(endpoint, f"builder.project.{claimed}", {**written, **listed})
     assert claims.next_number(endpoint, claimed) == 9
     others = [each for each in claims.of_others(endpoint, own.id) if each.repository == claimed]
@@ -171,8 +171,8 @@ def test_labels_of_others_may_hold_anything(endpoint: Endpoint, claimed: str, ow
         containers.create_volume(
             endpoint, f"builder.{kind.replace('?', 'x')}.{claimed}.odd", {**labels, claims.KIND: kind}
         )
-    ranges = {claims.KIND: "project", claims.REPOSITORY: claimed, f"{claims.KIND}.numbers": "1-999999999999999 x 2-"}
-    containers.create_volume(endpoint, f"builder.project.{claimed}", ranges)
+    listed = {claims.KIND: "project", claims.REPOSITORY: claimed, f"{claims.KIND}.numbers": f"{10**14} x 2-  ²"}
+    containers.create_volume(endpoint, f"builder.project.{claimed}", listed)
     assert claims.next_number(endpoint, claimed) == 1
     others = claims.of_others(endpoint, own.id)
     assert claims.holder_of(others, ImageName(claimed, 10**14))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from builder.base.errors import LockError
 from builder.base.project import Project
 from builder.engine.images import ImageDetails
 from builder.lock import closures, text
@@ -143,6 +144,11 @@ def test_each_side_of_a_merge_is_read_with_its_packages(tmp_path: Path) -> None:
             blob = git(tmp_path, "hash-object", "-w", "--stdin", text=content)
             git(tmp_path, "update-index", "--index-info", text=f"100644 {blob} {stage}\t{path}\n")
     assert recovery.staged_locks(project) == tuple(sides)
+    blob = git(tmp_path, "hash-object", "-w", "--stdin", text="version: 3\n")
+    git(tmp_path, "update-index", "--index-info", text=f"100644 {blob} 2\timages.lock\n")
+    with pytest.raises(LockError, match=r"images\.lock \(stage 2 of git's index\):1:1: truncated") as caught:
+        recovery.staged_locks(project)
+    assert "`git checkout --theirs images.lock`" in caught.value.hint
 
 
 @pytest.mark.slow

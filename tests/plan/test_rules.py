@@ -120,11 +120,10 @@ def test_a_mod_of_the_image_below_comes_before_anyway(tmp_path: Path) -> None:
 
 
 def test_a_circle_is_told_as_one(tmp_path: Path) -> None:
-    mods = Mods(tmp_path, a="after: [b]", b="after: [template, c]", c="after: [b]", d="after: [d]")
+    mods = Mods(tmp_path, a="after: [b]", b="after: [template, c]", c="after: [b]")
     assert mods.problems(mods.level("a", "b", "c", "template")) == [
         "mods/b/mod.yaml:3:19: these mods form a cycle: b after c after b"
     ]
-    assert mods.problems(mods.level("d")) == ["mods/d/mod.yaml:3:9: these mods form a cycle: d after d"]
 
 
 def test_an_unknown_name_is_told_with_the_nearest(tmp_path: Path) -> None:

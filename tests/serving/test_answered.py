@@ -9,7 +9,7 @@ import pytest
 from builder.base.project import Project
 from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
 from builder.serving import readiness
-from tests import locks
+from tests import locks, projects
 
 MODEL = "Org/Model-1B"
 NAME = ImageName("app", 1)
@@ -52,3 +52,14 @@ def test_a_time_that_is_none_makes_no_limit(tmp_path: Path, planted: str) -> Non
     entry = f'{{"outcome": "answered", "seconds": {planted}}}'
     project.answered.write_text(f'{{"{MODEL}": {{"{NUMBERED.fingerprint}": {entry}}}}}')
     assert readiness.start_limit(project, LOCK, MODEL) == 3600
+
+
+def test_the_way_back_leads_to_no_image_that_failed(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    lock = locks.one_after_the_other("a" * 40)
+    locks.write_lock(tmp_path, lock)
+    assert readiness.rollback_hint(project, MODEL).startswith(f"`builder rollback {MODEL}` goes back to small:1")
+    readiness.record_answered(project, MODEL, lock.images["small"].numbers[1].fingerprint, "replaced")
+    assert readiness.rollback_hint(project, MODEL).startswith(
+        f"small:1, the image before, did not serve {MODEL} either"
+    )

@@ -207,7 +207,7 @@ def test_prune_leaves_what_is_paired_and_what_was_made_last(kitchen: Kitchen) ->
     (going,) = conversion.find_leftovers(project, environ, ())
     assert (going.name, going.revision) == ("hybrid", first.name.revision)
     assert 0 < going.size < 10_000  # the weights are the other's, too
-    conversion.remove_leftovers(going)
+    conversion.remove_leftovers(going.paths)
     assert not first.folder.exists()
     assert checkpoints.build_checkpoint(kitchen.workspace(), "hybrid").seconds is None
     assert all(path.exists() for path in second.folder.iterdir())
@@ -222,7 +222,7 @@ def test_prune_knows_what_a_killed_build_left(kitchen: Kitchen) -> None:
     (left / "model.part").write_bytes(b"x" * 5000)
     (going,) = conversion.find_leftovers(kitchen.project, kitchen.workspace().environment, ())
     assert (going.revision, going.size, going.title) == ("", 5000, "the unfinished build of hybrid")
-    conversion.remove_leftovers(going)
+    conversion.remove_leftovers(going.paths)
     assert not left.exists()
 
 
@@ -283,7 +283,7 @@ def test_a_source_of_the_hub_is_served_at_the_commit_that_was_taken(kitchen: Kit
     text = definition.read_text()
     definition.write_text(text.replace(f"int4: {{folder: {kitchen.folder}/int4}}", ON_THE_HUB.format()))
     record = checkpoints_lock.read_checkpoints_lock(kitchen.project).checkpoints["hybrid"][built.name.revision]
-    taken = replace(record.sources["int4"], requested=f"hf: {MODEL}@main", commit=COMMIT)
+    taken = replace(record.sources["int4"], asked=f"hf: {MODEL}@main", commit=COMMIT)
     changed = replace(record, sources={**record.sources, "int4": taken})
     records = CheckpointRecords({"hybrid": {built.name.revision: changed}})
     (kitchen.project.root / "checkpoints.lock").write_bytes(checkpoints_lock.written(records))

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from builder.base.machine_record import Machine
 from builder.definitions.container import DEFAULT_SHARE, GIB, GPU_MEMORY, LABEL, GpuMemory, PublishedPort
 from builder.engine.containers import Service
 from builder.serving import starting
-from builder.serving.starting import MachineMemory, memory_shortage
+from builder.serving.starting import memory_shortage
 from tests.serving.exports import settings
 
 WANTED = settings.hostile()
@@ -71,7 +72,7 @@ RESERVE = 8 * GIB
 def shortage(
     memory: GpuMemory, available: float, others: tuple[Service, ...] = (), reserve: int = RESERVE
 ) -> tuple[str, str] | None:
-    machine = MachineMemory(TOTAL, int(available * GIB))
+    machine = Machine(memory=TOTAL, available=int(available * GIB))
     return memory_shortage(memory, machine, "this machine", reserve, others)
 
 

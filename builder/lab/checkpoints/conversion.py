@@ -107,7 +107,7 @@ def forget_unfinished(place: ResultPlace, inputs: str = "") -> None:
     pattern = f"{UNFINISHED}{inputs[:16]}*"
     if any(place.root.glob(pattern)):
         with locked(place.root / LOCK):
-            _remove(place.root.glob(pattern))
+            remove_leftovers(place.root.glob(pattern))
 
 
 def _work_folder(plan: CheckpointPlan, place: ResultPlace) -> Path:
@@ -428,12 +428,8 @@ def find_leftovers(
     return tuple(removable)
 
 
-def remove_leftovers(removable: RemovableCheckpoint) -> None:
+def remove_leftovers(paths: Iterable[Path]) -> None:
     """Removes the paths; the folder first that has the name, so that no reader takes a part for the whole."""
-    _remove(removable.paths)
-
-
-def _remove(paths: Iterable[Path]) -> None:
     for path in paths:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

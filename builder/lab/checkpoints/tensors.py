@@ -169,7 +169,8 @@ def _replace(content: PlannedContent, step: ReplaceStep, source: SourceListing) 
     changed, missing = [], []
     for name, target in matched.items():
         places = {name: target.place}
-        places |= {_sibling(name, last): (*target.place, order) for order, last in enumerate(step.companions, 1)}
+        stem = name[: name.rfind(".") + 1]  # companions differ in the last part of the name
+        places |= {stem + last: (*target.place, order) for order, last in enumerate(step.companions, 1)}
         missing += [each for each in places if each not in by_name]
         for each in filter(by_name.__contains__, places):
             path, tensor = by_name[each]
@@ -179,7 +180,9 @@ def _replace(content: PlannedContent, step: ReplaceStep, source: SourceListing) 
         raise StepError(f"{len(missing)} companions are missing in {step.source}: {listed(missing)}")
     companions = len(changed) - len(matched)
     also = f", with {companions} companions" if companions else ""
-    change = _dtype_change((target.dtype, selected[name].dtype) for name, target in matched.items())
+    pairs = {(target.dtype, selected[name].dtype) for name, target in matched.items()}
+    changes = ", ".join(sorted(f"{before} → {after}" for before, after in pairs if before != after))
+    change = f" ({changes})" if changes else ""
     left = f"; {len(unmatched)} have no counterpart" if unmatched else ""
     return content.after(f"replaces {len(matched)} tensors by those of {step.source}{change}{also}{left}", changed)
 
@@ -275,17 +278,6 @@ def _renamed(name: str, rename: Mapping[str, str]) -> str:
         if star and name.startswith(head) and name.endswith(tail) and len(name) >= len(head) + len(tail):
             return new.replace("*", name[len(head) : len(name) - len(tail)], 1)
     return name
-
-
-def _sibling(name: str, last: str) -> str:
-    """The name of the tensor beside ``name`` whose last part is ``last``."""
-    head, dot, _ = name.rpartition(".")
-    return f"{head}{dot}{last}"
-
-
-def _dtype_change(pairs: Iterable[tuple[str, str]]) -> str:
-    changes = sorted({f"{before} → {after}" for before, after in pairs if before != after})
-    return f" ({', '.join(changes)})" if changes else ""
 
 
 def _require_count(expected: int | None, names: list[str], what: str) -> None:

@@ -60,7 +60,7 @@ def measure_bench(
     available: list[int] = []
 
     def read_memory() -> None:
-        if member and member.engine.endpoint.host.startswith("unix://"):
+        if member and member.engine.host.startswith("unix://"):
             sizes = processes.sizes(processes.text(starting.PROC / processes.MEMORY))
             available.append(sizes.get("MemAvailable", 0))
 
@@ -80,7 +80,7 @@ def measure_bench(
     if member:
         if peak := container_peak(member):
             figures.append(Figure("memory_peak", {}, "bytes", "lower", (float(peak),)))
-        lines = containers.container_log(member.engine.endpoint, member.service.id)
+        lines = containers.container_log(member.engine, member.service.id)
         figures += log_figures(lines, member.service.started)
     return outcome.Outcome(
         kind="bench",
@@ -169,7 +169,7 @@ _PEAK = "cd /sys/fs/cgroup && (cat memory.peak 2>/dev/null || cat memory/memory.
 def container_peak(member: ServerMember) -> int:
     """The most bytes of memory that a server's container ever took; 0 if that is unknown."""
     with suppress(EngineError):
-        result = containers.execute(member.engine.endpoint, member.service.id, ["sh", "-c", _PEAK], _TIMEOUT)
+        result = containers.execute(member.engine, member.service.id, ["sh", "-c", _PEAK], _TIMEOUT)
         if not result.exit_code and result.output.strip().isdecimal():
             return int(result.output)
     return 0

@@ -258,7 +258,7 @@ def fetch_tokenizer(
     if member and model.startswith("/"):
         with suppress(EngineError):
             argv = ["cat", f"{model}/{NAME}"]
-            result = containers.execute(member.engine.endpoint, member.service.id, argv, _TIMEOUT)
+            result = containers.execute(member.engine, member.service.id, argv, _TIMEOUT)
             content = "" if result.exit_code else result.output
     if not content.lstrip().startswith("{"):
         message = f"{NAME} of {model or served.name} is missing here: without it, the lengths of prompts would be wrong"

@@ -188,13 +188,11 @@ def _judged(ended: EndedProcess, own: OwnProbe) -> _Try:
     if ended.exit_code not in {PASSED, FAILED}:
         how = f"by signal {-ended.exit_code}" if ended.exit_code < 0 else f"with exit code {ended.exit_code}"
         return _Try("fail", f"it ended {how}, which is not 0, 1 or 125: {ended.last_lines}".rstrip(": "))
+    failure = (ended.last_lines or "it ended with exit code 1") if ended.exit_code == FAILED else ""
     try:
-        values, fault = read_figures(ended.output, own), ""
+        return _Try("fail" if failure else "pass", failure, read_figures(ended.output, own))
     except ValueError as error:
-        values, fault = {}, str(error)
-    if ended.exit_code == FAILED:
-        return _Try("fail", ended.last_lines or "it ended with exit code 1", values)
-    return _Try("fail" if fault else "pass", fault, values)
+        return _Try("fail", failure or str(error))
 
 
 def read_figures(output: bytes, own: OwnProbe) -> dict[str, float]:

@@ -69,7 +69,7 @@ def subject(workspace: Workspace, measured: MeasuredServer, kind: Kind) -> Subje
         environ=workspace.environment,
         overrides=_overrides(server),
     )
-    read = [machine.read_machine(each.engine.endpoint, workspace.environment, server.image) for each in server.members]
+    read = [machine.read_machine(each.engine, workspace.environment, server.image) for each in server.members]
     return replace(present, machine=read[0], workers=tuple(read[1:]))
 
 
@@ -81,8 +81,7 @@ def keep_run(
     meanwhile, OSError, UnsafePathError."""
     # A container that ends by itself is still there.
     is_gone = any(
-        containers.find_container(member.engine.endpoint, member.service.id) is None
-        for member in measured.running.members
+        containers.find_container(member.engine, member.service.id) is None for member in measured.running.members
     )
     if outcome.verdict != "pass" and is_gone:
         name = measured.running.name
@@ -227,7 +226,7 @@ _REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 def api_key_of(server: RunningServer) -> str:
     """The key of a server; empty where it asks for none."""
-    argv, environ = containers.service_process(server.head.engine.endpoint, server.head.service.id)
+    argv, environ = containers.service_process(server.head.engine, server.head.service.id)
     if key := in_command(argv, environ) or environ.get(VARIABLE, ""):
         redaction.learn(key)
     return key
@@ -248,7 +247,7 @@ def passed_on(key: str) -> dict[str, str]:
 
 def served_option(server: RunningServer, *names: str) -> str:
     """The value of an option in the command of a server, under any of its ``names``; empty without it."""
-    argv, environ = containers.service_process(server.head.engine.endpoint, server.head.service.id)
+    argv, environ = containers.service_process(server.head.engine, server.head.service.id)
     return command.option(tuple(_words(argv, environ, names)), *names) or ""
 
 

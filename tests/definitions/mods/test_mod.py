@@ -273,6 +273,31 @@ def test_links_inside_are_read_and_links_that_leave_are_refused(tmp_path: Path) 
     assert [file.content for file in mod.read_folder(tmp_path / "m", "mods/m").files] == [b"inside"] * 2
 
 
+@pytest.mark.parametrize("name", ["linked", "linked.zip"])
+def test_a_mod_that_is_a_link_out_of_the_project_is_refused(tmp_path: Path, name: str) -> None:
+    project = projects.make(tmp_path / "project")
+    folder(tmp_path / "elsewhere", {"run.sh": b"true\n"})
+    outside = tmp_path / "elsewhere"
+    if name.endswith(".zip"):
+        outside = zipped(tmp_path / "elsewhere.zip", {"run.sh": b"true\n"})
+    (project.mods / name).symlink_to(outside)
+    (project.mods / "inside").symlink_to("template")
+    assert mod.load_mod(project, "inside").run == "run.sh"
+    with pytest.raises(FileProblemsError, match=rf"mods/{name}:1:1: a link leads out of .*, to {outside}: replace"):
+        mod.load_mod(project, "linked")
+
+
+def test_a_mod_that_names_itself_is_told_before_a_build(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    projects.add_mod(tmp_path, "m", "", {}, "description: x\nenv: {A: b}\nconflicts: [x, mods/m]\nafter: [m]\n")
+    with pytest.raises(FileProblemsError) as caught:
+        mod.load_mod(project, "m")
+    assert str(caught.value).splitlines() == [
+        "mods/m/mod.yaml:3:16: a mod cannot name itself under `conflicts`: remove m",
+        "mods/m/mod.yaml:4:9: a mod cannot name itself under `after`: remove m",
+    ]
+
+
 def test_a_link_to_a_folder_is_refused(tmp_path: Path) -> None:
     folder(tmp_path, {"a/x": b""})
     (tmp_path / "b").symlink_to("a")

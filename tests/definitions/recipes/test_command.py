@@ -581,6 +581,8 @@ def words(recipe: Recipe) -> tuple[str, ...]:
         ("--gpu_memory_utilization=0,8", "a number cannot contain a comma; write 0.8"),
         ("--max-model-len 131,072", "a number cannot contain a comma; write 131072"),
         ("-tp two", "expected a whole number"),
+        ("--max-model-len 1e5", "expected a number"),
+        ("--cpu-offload-gb some", "expected a number"),
         ("--gpu-memory-utilization 85", "expected a share of the memory: more than 0, and at most 1, such as 0.85"),
         ("--gpu-memory-utilization most", "expected a share of the memory: more than 0, and at most 1, such as 0.85"),
     ],
@@ -640,12 +642,34 @@ def test_a_value_is_told_where_it_comes_from(tmp_path: Path) -> None:
         "vllm serve x --port 8000 --max-model-len 128k --gpu-memory-utilization 1 --max-num-batched-tokens auto",
         "vllm serve x --allowed-origins a,b --port 1 --trust-remote-code --seed -1",
         'P=1\nvllm serve x --port "$P"',
+        "vllm serve x --swap-space .5 --kv-cache-memory-bytes 4GiB --max-num-batched-tokens 8_192",
+        "ray start --port 6379 --max-model-len y\nsed -e a -e b f\nvllm serve x",
     ],
 )
 def test_values_that_vllm_takes(tmp_path: Path, text: str) -> None:
     recipe = recipe_texts.make(tmp_path, text)
     assert list(command.number_problems(recipe, words(recipe))) == []
     assert list(command.contradictions(recipe, words(recipe))) == []
+
+
+def test_only_the_options_of_the_server_count(tmp_path: Path) -> None:
+    text = "ray start --port 6379\njq -n '{{a: 1}}' && vllm serve m --max-model-len 1,2\nproxy --port 9000"
+    recipe = recipe_texts.make(tmp_path, text)
+    assert command.render_command(recipe, {}).port == 8000
+    (problem,) = map(str, recipe_problems.recipe_problems(recipe))
+    assert problem.startswith("r.yaml:5:52: --max-model-len 1,2: ")
+
+
+def test_a_command_in_a_shell_of_its_own_is_read_and_gets_no_arguments_that_it_would_lose(tmp_path: Path) -> None:
+    recipe = recipe_texts.make(tmp_path, 'bash -lc "exec vllm serve m --port 9000 --seed x"')
+    rendered = command.render_command(recipe, {})
+    assert rendered.argv == ("bash", "-lc", "exec vllm serve m --port 9000 --seed x")
+    assert (rendered.port, rendered.model, rendered.is_script) == (9000, "m", True)
+    (problem,) = map(str, recipe_problems.recipe_problems(recipe))
+    assert problem == "r.yaml:4:50: --seed x: expected a number"
+    with pytest.raises(UsageError, match="its command starts a shell") as caught:
+        command.render_command(recipe, {"port": "1"})
+    assert "without `bash -c`" in caught.value.hint
 
 
 def test_of_two_equal_options_the_last_counts(tmp_path: Path) -> None:

@@ -70,6 +70,14 @@ def test_what_the_project_lacks_is_a_note(project: Project) -> None:
     )
 
 
+def test_a_secret_in_the_command_is_told_as_one_in_the_environment(project: Project) -> None:
+    options = "--api-key sk-abcdefgh12345678 --hf-token $HF_TOKEN --tokenizer some/tokenizer --api-key EMPTY"
+    assert notes(project, f"name: x\ncontainer: small\ncommand: vllm serve x {options}\n") == [
+        "recipes/r.yaml:3:33: the value of --api-key looks like a secret; remove it here, and pass it with "
+        "`--env VLLM_API_KEY`"
+    ]
+
+
 @pytest.mark.parametrize("container", ["small", "small:latest", "small:3"])
 def test_an_image_that_is_made_here_needs_no_note(project: Project, container: str) -> None:
     assert notes(project, f"name: x\ncontainer: {container}\ncommand: x\n") == []

@@ -261,6 +261,20 @@ def test_what_makes_no_sense_is_reported_with_its_offset() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("vllm serve x \\ --a 1 \\ -b", [13, 21]),
+        ("vllm serve x \\  --a", [13]),
+        ("cut -d \\  -f1; show \\ x a\\ --b", []),
+    ],
+)
+def test_a_folded_block_whose_lines_end_in_backslashes_is_named(text: str, places: list[int]) -> None:
+    wrong = scan(text).wrong
+    assert [problem.offset for problem in wrong] == places
+    assert all("write `command: |`" in problem.message for problem in wrong)
+
+
+@pytest.mark.parametrize(
     ("text", "commands"),
     [
         ("show a > log 2>&1 b", [["show", "a", "b"]]),

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -210,6 +211,27 @@ def test_other_failures(endpoint: Endpoint, repository: str, build: Build, docke
 def test_a_target_that_is_not_there(endpoint: Endpoint, repository: str, build: Build) -> None:
     with pytest.raises(BuildFailedError, match=r"target matching 'other'|find target other"):
         build(f"{repository}:1", FROM, target="other")
+
+
+@pytest.mark.slow
+def test_a_display_that_waits_keeps_no_build_waiting(tmp_path: Path) -> None:
+    """BuildKit cancels a build whose messages nobody takes, as while a terminal is paused."""
+    message = json.dumps({"logs": [{"vertex": "a", "stream": 1, "data": b64encode(b"x" * 60 + b"\n").decode()}]})
+    program, written = tmp_path / "buildx", tmp_path / "written"
+    more_than_a_pipe_holds = 5000
+    lines = f"sys.stderr.write({message!r} + chr(10)) for _ in range({more_than_a_pipe_holds})"
+    program.write_text(f"#!{sys.executable}\nimport sys\n[{lines}]\nsys.stderr.flush()\nopen({str(written)!r}, 'w')\n")
+    program.chmod(0o755)
+    endpoint = Endpoint(f"unix://{tmp_path}/none", (str(program),), "a test")
+    seen: list[Event] = []
+
+    def show(event: Event) -> None:
+        if not seen:
+            until(written.exists, "buildx has written all of it")
+        seen.append(event)
+
+    bake_run.run_buildx(endpoint, tmp_path, (), os.environ, tmp_path / "log", show)
+    assert len(seen) == more_than_a_pipe_holds
 
 
 def test_no_buildx(tmp_path: Path) -> None:

@@ -192,6 +192,19 @@ def test_a_progress_bar_leaves_one_line() -> None:
     assert file.getvalue() == "#1 100%\n#1 windows line\n"
 
 
+def test_of_output_without_a_line_break_only_the_latest_state_is_kept() -> None:
+    file = io.StringIO()
+    log = BuildLog(file)
+    for number in range(3000):
+        log.write(StepOutput("a", f"progress {number}\r"))
+        log.write(StepOutput("b", "x" * 100))
+    log.write(StepOutput("a", "\r"))
+    assert log.tail("a") == ["progress 2999\r\r"]
+    log.write(StepOutput("a", "\r\n"))
+    log.write(StepFinished("b", "[1/1] RUN x", cached=False, seconds=1.0))
+    assert file.getvalue() == f"#1 progress 2999\n#2 {'x' * 300_000}\n#2 DONE 1.0s\n"
+
+
 def test_an_end_is_written_once_unless_there_is_news() -> None:
     file = io.StringIO()
     log = BuildLog(file)

@@ -153,7 +153,8 @@ def test_the_environment_of_buildx() -> None:
 
 
 def test_a_node_is_an_address_or_a_context(home: dict[str, str], tmp_path: Path) -> None:
-    assert client.of_node(home, "spark2", "ssh://me@spark2") == Endpoint("ssh://me@spark2", PLUGIN, "node spark2")
+    expected = Endpoint("ssh://me@spark2", PLUGIN, "node spark2", node="spark2")
+    assert client.of_node(home, "spark2", "ssh://me@spark2") == expected
     write_context(tmp_path / ".docker", "office", {"Host": "tcp://10.0.0.3:2376", "SkipTLSVerify": False})
     engine = client.of_node(home, "spark3", "office")
     assert (engine.host, engine.tls_verify) == ("tcp://10.0.0.3:2376", True)

@@ -111,11 +111,12 @@ def test_the_kernel_and_the_driver_of_a_gb10(tmp_path: Path) -> None:
     spark_proc.write_whole(tmp_path / "proc")
     environ = {**os.environ, "BUILDER_PROC": str(tmp_path / "proc")}
     facts = machines.gather_facts(environ, HERE)
-    assert (facts.kernel, facts.driver) == ("6.17.0-1032-nvidia", "580.95.05")
+    assert (facts.machine.kernel, facts.machine.driver) == ("6.17.0-1032-nvidia", "580.95.05")
+    assert machines.has_gb10(facts.machine)
     (tmp_path / "proc/driver/nvidia/version").unlink()
-    assert machines.gather_facts(environ, HERE).driver == ""
+    assert machines.gather_facts(environ, HERE).machine.driver == ""
     spark_proc.write(tmp_path / "proc", available=20, model="NVIDIA H200")
-    assert machines.gather_facts(environ, HERE).driver is None
+    assert not machines.has_gb10(machines.gather_facts(environ, HERE).machine)
 
 
 def test_a_machine_without_roce_says_so(tmp_path: Path) -> None:

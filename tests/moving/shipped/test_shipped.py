@@ -11,10 +11,10 @@ from builder.base.errors import FileProblemsError, UnsafePathError
 from builder.base.project import Project
 from builder.base.words import sha256_of
 from builder.definitions import image, recipe
-from builder.definitions.mod import mod_names
+from builder.definitions.mod import PlainFile, mod_names
 from builder.lock import closures, lock_file
 from builder.moving import shipped
-from builder.moving.shipped import Contents, InitRecord, ShippedFile
+from builder.moving.shipped import Contents, InitRecord
 from tests.projects import REPOSITORY_ROOT, write
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def state(root: Path, here: bytes | None, written: bytes | None, comes: bytes = 
         write(root / path, here.decode())
     digests = {} if written is None else {path: sha256_of(written)}
     recorded = InitRecord("0", "all", digests)
-    (planned,) = shipped.plan_shipped(Project(root), {path: ShippedFile(path, comes)}, recorded)
+    (planned,) = shipped.plan_shipped(Project(root), {path: PlainFile(path, False, comes)}, recorded)
     return planned.state
 
 
@@ -53,7 +53,7 @@ def test_the_state_of_a_file(tmp_path: Path, here: bytes | None, written: bytes 
 
 def test_a_mod_that_was_deleted_gets_no_new_file(tmp_path: Path) -> None:
     recorded = InitRecord("0", "all", {PATH: sha256_of(OLD)})
-    files = {path: ShippedFile(path, NEW) for path in (PATH, "mods/m/new.txt", "mods/other/run.sh")}
+    files = {path: PlainFile(path, False, NEW) for path in (PATH, "mods/m/new.txt", "mods/other/run.sh")}
     states = {each.path: each.state for each in shipped.plan_shipped(Project(tmp_path), files, recorded)}
     assert states == {PATH: "deleted", "mods/m/new.txt": "deleted", "mods/other/run.sh": "new"}
 
@@ -61,14 +61,14 @@ def test_a_mod_that_was_deleted_gets_no_new_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("recorded", [None, InitRecord("0", "all", {PATH: sha256_of(OLD)})])
 def test_a_mod_that_somebody_brought_gets_no_file_of_ours(tmp_path: Path, recorded: InitRecord | None) -> None:
     write(tmp_path / PATH, OWN.decode())
-    files = {path: ShippedFile(path, NEW) for path in (PATH, "mods/m/new.txt", "mods/other/run.sh")}
+    files = {path: PlainFile(path, False, NEW) for path in (PATH, "mods/m/new.txt", "mods/other/run.sh")}
     states = {each.path: each.state for each in shipped.plan_shipped(Project(tmp_path), files, recorded)}
     assert states == {PATH: "edited", "mods/m/new.txt": "deleted", "mods/other/run.sh": "new"}
 
 
 def test_lines_are_added_to_a_file_of_the_users(tmp_path: Path) -> None:
     write(tmp_path / ".gitignore", "/mine\n/.builder/\n")
-    files = {".gitignore": ShippedFile(".gitignore", b"/.builder/\n/images.lock.damaged\n")}
+    files = {".gitignore": PlainFile(".gitignore", False, b"/.builder/\n/images.lock.damaged\n")}
     planned = shipped.plan_shipped(Project(tmp_path), files, None)
     assert [each.state for each in planned] == ["newer"]
     shipped.write_shipped(Project(tmp_path), planned)
@@ -77,7 +77,7 @@ def test_lines_are_added_to_a_file_of_the_users(tmp_path: Path) -> None:
 
 
 def test_the_execute_bit_is_part_of_a_file(tmp_path: Path) -> None:
-    files = {"scripts/engine": ShippedFile("scripts/engine", NEW, executable=True)}
+    files = {"scripts/engine": PlainFile("scripts/engine", executable=True, content=NEW)}
     shipped.write_shipped(Project(tmp_path), shipped.plan_shipped(Project(tmp_path), files, None))
     assert (tmp_path / "scripts/engine").stat().st_mode & 0o111 == 0o111
 
@@ -87,7 +87,7 @@ def test_nothing_is_read_or_written_through_a_link_that_leads_out(tmp_path: Path
     (tmp_path / "project").mkdir()
     (tmp_path / "project/mods").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UnsafePathError):
-        shipped.plan_shipped(Project(tmp_path / "project"), {PATH: ShippedFile(PATH, NEW)}, None)
+        shipped.plan_shipped(Project(tmp_path / "project"), {PATH: PlainFile(PATH, False, NEW)}, None)
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
