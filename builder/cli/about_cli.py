@@ -8,20 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import commands
 from builder.base.errors import ConflictError, EngineError, ImageStateError
 from builder.cli import output, progress
 from builder.cli.main import Group
-from builder.cli.options import Context, WordChoice, json_option, pass_context
-from builder.cli.output import (
-    data,
-    print_document,
-    print_json,
-    print_line,
-    print_message,
-    print_note,
-    print_result,
-    styled,
-)
+from builder.cli.options import Context, WordChoice, json_and_context, json_option
+from builder.cli.output import data, print_json, print_line, print_message, print_note, print_result, styled
 from builder.commands.explaining import OUTPUTS, SCHEMAS
 
 if TYPE_CHECKING:
@@ -38,18 +30,13 @@ if TYPE_CHECKING:
     help="Check for a newer release in the repository of this program, or in the repository at ADDRESS.",
 )
 @click.option("--upstream", is_flag=True, help="Check whether the registries still have the images that others built.")
-@json_option
-@pass_context
+@json_and_context
 def doctor(context: Context, releases: str | None, upstream: bool, as_json: bool) -> int:
     """Look for anything that would make a build fail. The command ends with 1 if it finds an error."""
-    from builder.commands import about as command
-
     with progress.showing("checking the machine and the project"):
-        findings = command.run_doctor(context.project, os.environ, releases=releases)
+        findings = commands.about.run_doctor(context.project, os.environ, releases=releases)
         if upstream:
-            from builder.commands import bases
-
-            findings += tuple(bases.upstream_findings(context.workspace()))
+            findings += tuple(commands.bases.upstream_findings(context.workspace()))
     if as_json:
         print_json({"findings": data(findings, "subject verdict said=message remedy")})
     else:
@@ -72,9 +59,7 @@ def explain(words: tuple[str, ...], as_json: bool) -> None:
 
     docs/reference contains the same explanations.
     """
-    from builder.commands import about as command
-
-    explanations = command.explain_text(" ".join(words))
+    explanations = commands.about.explain_text(" ".join(words))
     if as_json:
         print_json({"explanations": data(explanations, "kind subject text=lines")})
         return
@@ -99,13 +84,11 @@ def schema(name: str | None) -> None:
     \b
         # yaml-language-server: $schema=PATH
     """
-    from builder.commands import about
-
     if name is not None:
-        print_document(about.text(name))
+        output.print_document(commands.about.text(name))
         return
-    for each, path in about.FILES.items():
-        output.print_facts([(each, about.title(each)), ("", str(path))], widest=("builder", ""))
+    for each, path in commands.about.FILES.items():
+        output.print_facts([(each, commands.about.title(each)), ("", str(path))], widest=("builder", ""))
 
 
 # The exit code and the colour of each kind, the gravest first: it decides how the command ends.
@@ -120,8 +103,7 @@ _KINDS = {
 
 @click.command()
 @click.option("--registry", is_flag=True, help="Also compare images.lock with the registry in builder.yaml.")
-@json_option
-@pass_context
+@json_and_context
 def verify(context: Context, registry: bool, as_json: bool) -> int:
     """Compare images.lock with the engine and with the files.
 
@@ -132,12 +114,10 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
       1  if a build directory or a vendored patch was edited or is gone
       0  otherwise; a `latest` of another project is listed, but is not an error
     """
-    from builder.commands import about as command
-
     with progress.showing("comparing images.lock with the engine and the files"):
-        findings = command.verify_project(context.workspace())
+        findings = commands.about.verify_project(context.workspace())
         if registry:
-            findings = (*findings, *command.compare_registry(context.workspace()))
+            findings = (*findings, *commands.about.compare_registry(context.workspace()))
     if as_json:
         print_json({"findings": data(findings, "subject kind said=message remedy")})
     else:
@@ -155,8 +135,7 @@ _ADVISORY = "id what do affects when details sources checked certain origin"
 
 
 @click.group(cls=Group, invoke_without_command=True)
-@json_option
-@pass_context
+@json_and_context
 def advisories(context: Context, as_json: bool) -> None:
     """Show known problems, and the versions that they affect.
 
@@ -168,9 +147,7 @@ def advisories(context: Context, as_json: bool) -> None:
         if as_json:
             raise click.UsageError("`--json` goes after the name of the command", ctx)
         return
-    from builder.commands import advising as command
-
-    overview = command.known_advisories(context.project)
+    overview = commands.advising.known_advisories(context.project)
     if as_json:
         update = data(overview.update, "source commit? taken signed?") if overview.update else None
         listed = [_advisory_document(each, overview.silenced.get(each.id)) for each in overview.advisories]
@@ -187,13 +164,10 @@ def advisories(context: Context, as_json: bool) -> None:
 
 @advisories.command()
 @click.argument("name", metavar="ID")
-@json_option
-@pass_context
+@json_and_context
 def show(context: Context, name: str, as_json: bool) -> None:
     """Show one advisory: its condition, what to do, and the threads."""
-    from builder.commands import advising as command
-
-    advisory = command.find_advisory(context.project, name)
+    advisory = commands.advising.find_advisory(context.project, name)
     if as_json:
         print_json(_advisory_document(advisory, None))
         return
@@ -202,7 +176,7 @@ def show(context: Context, name: str, as_json: bool) -> None:
         ("what", advisory.what),
         ("do", advisory.do),
         ("affects", _affects(advisory)),
-        ("when", command.shown_condition(advisory)),
+        ("when", commands.advising.shown_condition(advisory)),
         ("details", advisory.details),
         ("sources", "\n".join(advisory.sources)),
         ("checked", advisory.checked),
@@ -221,18 +195,15 @@ def show(context: Context, name: str, as_json: bool) -> None:
     metavar="FILE",
     help="Accept only files signed by a signer that FILE allows. `man ssh-keygen`, ALLOWED SIGNERS, has the format.",
 )
-@json_option
-@pass_context
+@json_and_context
 def update(context: Context, source: str | None, signers: Path | None, as_json: bool) -> None:
     """Update the advisories from a git repository or a file.
 
     Without a source, the command uses the source of the last update, or the repository of this program. If two
     advisories have the same id, the one checked later is used. After an error, the advisories are unchanged.
     """
-    from builder.commands import advising as command
-
     with progress.showing("updating the advisories"):
-        taken = command.update_advisories(context.project, source, signers, print_message)
+        taken = commands.advising.update_advisories(context.project, source, signers, print_message)
     if as_json:
         print_json({"count": len(taken.advisories), **data(taken, "source commit? taken signed?")})
         return

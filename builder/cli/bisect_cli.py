@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import click
 
+from builder import commands
 from builder.cli.main import Group
-from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import data, print_json, print_result, styled, verbosity_options
-
-if TYPE_CHECKING:
-    from builder.commands.bisecting import BisectReport, FoundCulprit
-
+from builder.cli.options import Context, json_and_context, json_option, names, pass_context, verbosity_and_context
+from builder.cli.output import data, print_json, print_result, styled
 
 _START = "start"
 
@@ -68,19 +65,17 @@ def bisect() -> None:
     "--machine-differs", is_flag=True, help="Continue even if the machine has changed since the good number worked."
 )
 @json_option
-@verbosity_options
-@pass_context
+@verbosity_and_context
 def start(
     context: Context,
+    /,
     what: str,
-    good: int | None,
-    bad: int | None,
     script: str | None,
     probe: str | None,
     prove: bool,
     same: bool,
-    machine_differs: bool,
     as_json: bool,
+    **options: Any,
 ) -> int:
     """Begin a bisection, or continue one.
 
@@ -98,7 +93,6 @@ def start(
       0  if the change was found, or a candidate is waiting for your verdict
       1  if the change could not be found
     """
-    from builder.commands import bisecting as command
     from builder.lab.bisect.search import Judge
 
     if sum((script is not None, probe is not None, prove, same)) > 1:
@@ -108,19 +102,17 @@ def start(
     else:
         judge = Judge("probe", probe) if probe is not None else Judge("prove" if prove else "same" if same else "user")
     with context.working() as workspace:
-        result = command.bisect_images(workspace, what, judge, good=good, bad=bad, machine_differs=machine_differs)
+        result = commands.bisecting.bisect_images(workspace, what, judge, **options)
     return _print(result, as_json=as_json)
 
 
 @bisect.command()
-@json_option
-@pass_context
+@json_and_context
 def status(context: Context, as_json: bool) -> None:
     """Show the progress of the bisection, and the candidates tried so far."""
     from builder.base import words
-    from builder.commands import bisecting as command
 
-    state = command.bisection_status(context.workspace())
+    state = commands.bisecting.bisection_status(context.workspace())
     waiting = state.bisection.waiting is not None
     if as_json:
         keys = "target=bisection.target started=bisection.started tried next? steps_left seconds_left"
@@ -143,9 +135,8 @@ def status(context: Context, as_json: bool) -> None:
 def stop(context: Context) -> None:
     """Stop the bisection, serve the model as before, and remove the candidates."""
     from builder.base import words
-    from builder.commands import bisecting as command
 
-    count = command.stop_bisection(context.workspace())
+    count = commands.bisecting.stop_bisection(context.workspace())
     print_result(f"stopped; removed {words.counted(count, 'candidate')}")
 
 
@@ -153,13 +144,10 @@ def _mark(word: Literal["good", "bad", "skip"], summary: str) -> None:
     @bisect.command(word, help=summary)
     @click.option("--note", default="", metavar="TEXT", help="Record this reason with the verdict.")
     @json_option
-    @verbosity_options
-    @pass_context
+    @verbosity_and_context
     def mark(context: Context, note: str, as_json: bool) -> int:
-        from builder.commands import bisecting as command
-
         with context.working() as workspace:
-            result = command.mark_bisection(workspace, word, note)
+            result = commands.bisecting.mark_bisection(workspace, word, note)
         return _print(result, as_json=as_json)
 
 
@@ -177,7 +165,7 @@ _CULPRIT = (
 )
 
 
-def _print(report: BisectReport, *, as_json: bool) -> int:
+def _print(report: commands.bisecting.BisectReport, *, as_json: bool) -> int:
     conclusion = report.conclusion
     if not as_json:
         _print_report(report)
@@ -189,15 +177,13 @@ def _print(report: BisectReport, *, as_json: bool) -> int:
                 "why": report.problem.splitlines(),
                 **data(report, "steps=conclusion.steps"),
                 "joint": len(report.culprits) > 1,
-                "culprits": data(report.culprits, _CULPRIT),
-                **data(report, "machine"),
-                "look": data(report.look, "image address?"),
+                **data(report, f"culprits({_CULPRIT}) machine look(image address?)"),
             }
         )
     return int(bool(report.problem))
 
 
-def _print_report(report: BisectReport) -> None:
+def _print_report(report: commands.bisecting.BisectReport) -> None:
     if report.look:
         at = f" at {report.look.address}" if report.look.address else ""
         print_result(f"look at {styled(report.look.image, bold=True)}{at}")
@@ -221,7 +207,7 @@ def _print_report(report: BisectReport) -> None:
         _print_culprit(culprit)
 
 
-def _print_culprit(culprit: FoundCulprit) -> None:
+def _print_culprit(culprit: commands.bisecting.FoundCulprit) -> None:
     if commit := culprit.commit:
         print_result(f"  {culprit.unit}: {culprit.bad[:12]} {commit.title}", hanging=4)
         print_result(f"    by {commit.author}, {commit.date[:10]}; the commit before is {culprit.good[:12]}", hanging=6)

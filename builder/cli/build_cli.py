@@ -1,4 +1,4 @@
-"""This page defines the command line of builder build and builder rebuild."""
+"""This page defines the command line of builder build, builder rebuild and builder upgrade."""
 
 from __future__ import annotations
 
@@ -7,21 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import commands
 from builder.base import words
 from builder.building.request import BuildOutcome, Built, HeldPointer
-from builder.cli import output
-from builder.cli.options import (
-    Context,
-    json_option,
-    names,
-    parse_settings,
-    parse_update,
-    pass_context,
-    platform_option,
-    set_option,
-    update_option,
-)
-from builder.cli.output import data, print_json, print_note, print_result, styled, verbosity_options
+from builder.cli import options, output
+from builder.cli.options import Context, json_option, names, repeated, update_option, verbosity_and_context, without
+from builder.cli.output import data, print_json, print_note, print_result, styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,42 +20,26 @@ if TYPE_CHECKING:
     from builder.building.outlook import BuildOutlook
     from builder.building.request import BuildRequest
     from builder.building.resolve import PlannedImage
-    from builder.commands.transfers import PushedImage
 
 
 @click.command()
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET…", shell_complete=names("definitions", "recipes"))
-@click.option(
-    "--model",
-    "models",
-    multiple=True,
-    metavar="M",
-    shell_complete=names("models"),
-    help="Also pair this model with the image. Repeatable.",
-)
-@click.option(
-    "--mod",
-    "mods",
-    multiple=True,
-    metavar="X",
-    shell_complete=names("mods"),
-    help="Also build this mod into the image. Repeatable.",
-)
+@repeated("--model", "models", metavar="M", kinds="models", help="Also pair this model with the image. Repeatable.")
+@repeated("--mod", "mods", metavar="X", kinds="mods", help="Also build this mod into the image. Repeatable.")
 @update_option
-@platform_option
-@set_option
+@options.platform_option
+@options.template_option
 @click.option("--locked", is_flag=True, help="Use only the pins in images.lock; fail if a required pin is missing.")
 @click.option("--force", is_flag=True, help="Build even if nothing has changed.")
-@click.option("--no-promote", is_flag=True, help="Do not move `latest`.")
+@without("--no-promote", "promote", "Do not move `latest`.")
 @click.option("--promote-anyway", is_flag=True, help="Move `latest` and models even if evidence failed or is missing.")
 @click.option("--builder", metavar="NAME", help="Build with this `docker buildx` instance, then load the image.")
 @click.option("--push", is_flag=True, help="Also push the image to the registry in builder.yaml.")
 @click.option("--ignore-disk", is_flag=True, help="Build even if the disk will probably fill up.")
-@click.option("--no-prove", is_flag=True, help="Do not prove the templates and parsers of the image.")
-@click.option(
+@without("--no-prove", "prove", "Do not prove the templates and parsers of the image.")
+@repeated(
     "--without-check",
     "without_checks",
-    multiple=True,
     metavar="NAME",
     help="Skip this check. A failed build prints the name of its check. Repeatable; requires --note.",
 )
@@ -78,29 +53,17 @@ if TYPE_CHECKING:
     help="With --dry-run: write the build directory to FOLDER, which must be new or empty.",
 )
 @json_option
-@verbosity_options
-@pass_context
+@verbosity_and_context
 def build(
     context: Context,
-    targets: tuple[str, ...],
-    models: tuple[str, ...],
-    mods: tuple[str, ...],
-    update: tuple[str, ...],
-    platform: str | None,
-    settings: tuple[str, ...],
-    locked: bool,
-    force: bool,
-    no_promote: bool,
+    /,
     promote_anyway: bool,
-    builder: str | None,
-    push: bool,
-    ignore_disk: bool,
-    no_prove: bool,
     without_checks: tuple[str, ...],
     note: str,
     dry_run: bool,
     folder: Path | None,
     as_json: bool,
+    **chosen: Any,
 ) -> None:
     """Build a numbered image from a recipe or a definition.
 
@@ -123,43 +86,27 @@ def build(
       0  if every image is built
       6  if a build, a check or a proof failed
     """
+    from builder.building.request import BuildRequest
+
     note = note.strip()
     if bool(note) != bool(promote_anyway or without_checks):
         raise click.UsageError("--note is allowed only with --promote-anyway or --without-check, and both require it")
-    if promote_anyway and no_promote:
+    if promote_anyway and not chosen["promote"]:
         raise click.UsageError("--promote-anyway and --no-promote cannot be combined")
-    from builder.building.request import BuildRequest
-    from builder.commands import build as command
-
     if folder and not dry_run:
         raise click.UsageError("--write is allowed only with --dry-run; a build always writes to builds/")
-    if folder and len(targets) > 1:
+    if folder and len(chosen["targets"]) > 1:
         raise click.UsageError("--write takes only one TARGET, because FOLDER holds one build directory")
-    request = BuildRequest(
-        targets,
-        mods=mods,
-        models=models,
-        update=parse_update(update),
-        platform=platform,
-        settings=parse_settings(settings),
-        locked=locked,
-        force=force,
-        promote=not no_promote,
-        promote_anyway=note if promote_anyway else "",
-        builder=builder,
-        push=push,
-        ignore_disk=ignore_disk,
-        prove=not no_prove,
-        without_checks=dict.fromkeys(without_checks, note),
-    )
+    reasons = dict.fromkeys(without_checks, note)
+    request = BuildRequest(**chosen, promote_anyway=note if promote_anyway else "", without_checks=reasons)
     if dry_run:
         _preview(context, request, folder, as_json=as_json)
         return
-    results: list[BuildOutcome | PushedImage] = []
+    results: list[BuildOutcome | commands.transfers.PushedImage] = []
     try:
         with context.working() as workspace:
             # Those that succeeded are printed even if a later one fails.
-            results.extend(command.build_targets(workspace, request))
+            results.extend(commands.build.build_targets(workspace, request))
     except KeyboardInterrupt:
         if results:
             raise KeyboardInterrupt("the results above are finished; run the command again for the rest") from None
@@ -169,11 +116,9 @@ def build(
 
 
 def _preview(context: Context, request: BuildRequest, folder: Path | None, *, as_json: bool) -> None:
-    from builder.commands import build as command
-
-    planned = command.preview_build(context.workspace(), request)
+    planned = commands.build.preview_build(context.workspace(), request)
     if folder:
-        command.write_directory(context.project, planned[0][0], folder)
+        commands.build.write_directory(context.project, planned[0][0], folder)
     if as_json:
         print_json(document(planned=planned, written=folder))
         return
@@ -183,7 +128,7 @@ def _preview(context: Context, request: BuildRequest, folder: Path | None, *, as
         print_result(f"the build directory is in {folder}: read `{folder / 'Dockerfile'}` first")
 
 
-def _print_results(results: Sequence[BuildOutcome | PushedImage], *, as_json: bool) -> None:
+def _print_results(results: Sequence[BuildOutcome | commands.transfers.PushedImage], *, as_json: bool) -> None:
     if as_json and results:
         print_json(document(results))
     for result in () if as_json else results:
@@ -295,7 +240,7 @@ _MEASURES = "seconds size layers new_layers steps cached_steps log"
 
 
 def document(
-    results: Sequence[BuildOutcome | PushedImage] = (),
+    results: Sequence[BuildOutcome | commands.transfers.PushedImage] = (),
     planned: Iterable[tuple[PlannedImage, BuildOutlook]] = (),
     written: Path | None = None,
 ) -> dict[str, Any]:
@@ -316,12 +261,9 @@ def _outcome(result: BuildOutcome) -> dict[str, Any]:
     if not isinstance(result, Built):
         nothing: dict[str, Any] = {"changes": [], "compiled": [], "proofs": [], **dict.fromkeys(_MEASURES.split())}
         return {"outcome": "existing", **data(result, _COMMON), **nothing}
-    return {
-        "outcome": "built",
-        **data(result, f"{_COMMON} changes {_MEASURES.replace('seconds', 'seconds~')}"),
-        "compiled": data(result.compiled, "source jobs mib"),
-        "proofs": data(result.proofs, "model=evidence.subject.model verdict=evidence.verdict file"),
-    }
+    measures = _MEASURES.replace("seconds", "seconds~")
+    lists = "compiled(source jobs mib) proofs(model=evidence.subject.model verdict=evidence.verdict file)"
+    return {"outcome": "built", **data(result, f"{_COMMON} changes {measures} {lists}")}
 
 
 def _planned(image: PlannedImage, outlook: BuildOutlook) -> dict[str, Any]:
@@ -333,29 +275,26 @@ def _planned(image: PlannedImage, outlook: BuildOutlook) -> dict[str, Any]:
         "steps": [
             {"name": step.name, "kept": number < image.kept_steps, "takes": step.takes} for number, step in steps
         ],
-        "jobs": data(outlook.jobs, "source jobs reason"),
-        "seconds": data(outlook.seconds, "amount known_from=origin"),
-        "bytes": data(outlook.disk, "amount known_from=origin"),
+        **data(
+            outlook, "jobs(source jobs reason) seconds(amount known_from=origin) bytes=disk(amount known_from=origin)"
+        ),
         "free_bytes": outlook.free,
     }
 
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
-@set_option
-@verbosity_options
-@pass_context
-def rebuild(context: Context, image: str, settings: tuple[str, ...]) -> int:
+@options.template_option
+@verbosity_and_context
+def rebuild(context: Context, image: str, settings: dict[str, str]) -> int:
     """Rebuild a number from its build directory.
 
     If the content is the same, a number that is missing from the engine gets its tag back. If the content differs, the
     command keeps the new image as IMAGE:N-rebuilt, lists the layers that differ, and ends with 1. --set accepts only
     build_jobs.
     """
-    from builder.commands import rebuild as command
-
     with context.working() as workspace:
-        result = command.rebuild_image(workspace, image, parse_settings(settings))
+        result = commands.rebuild.rebuild_image(workspace, image, settings)
     outcome = f"different content: {result.kept}" if result.kept else "the same content"
     again = ", tagged again" if result.restored else ""
     print_result(f"{result.image} built again in {words.duration_text(result.seconds)}: {outcome}{again}")
@@ -369,3 +308,97 @@ def rebuild(context: Context, image: str, settings: tuple[str, ...]) -> int:
     print_result(f"  `builder adopt {result.kept}` gives it a number; `docker image rm {result.kept}` removes it")
     print_result(f"  log: {result.log}")
     return 1
+
+
+# The upgrade command.
+
+_UPGRADE = (
+    "model=upgrade.model result=upgrade.result before=upgrade.before? candidate=upgrade.candidate? "
+    "changes why=upgrade.why machine served?"
+)
+_SHOWN_CHANGES, _SHOWN_REASONS = 4, 3
+
+
+@click.command()
+@click.argument("what", metavar="MODEL|RECIPE", shell_complete=names("models", "recipes"))
+@update_option
+@click.option("--allow-older", "older", is_flag=True, help="Build even if packages or sources move to older versions.")
+@click.option(
+    "--machine-differs", is_flag=True, help="Continue even if the machine has changed since the current image worked."
+)
+@click.option("--abort", is_flag=True, help="Cancel an interrupted upgrade, and serve the model as before.")
+@click.option("--dry-run", is_flag=True, help="Print the plan of the candidate, but change nothing.")
+@json_option
+@verbosity_and_context
+def upgrade(context: Context, /, what: str, abort: bool, dry_run: bool, as_json: bool, **chosen: Any) -> int:
+    """Move a model to newer upstream versions, if they are as good.
+
+    The command resolves all sources again, or only the sources named by --update. It then builds a candidate and proves
+    it. It serves the candidate under a different name and port, and runs the required probes and benchmarks. If memory
+    does not suffice for two servers, the candidate replaces the model's server during the tests.
+
+    If the candidate passes, pins, pairing and `latest` move together, and the server switches to the new image.
+    Otherwise nothing moves, and the candidate stays with its evidence.
+
+    If a package or source would move to an older version, nothing is built without --allow-older. For example, the
+    package index may lag behind the pins. If the kernel, the driver or the firmware has changed since the current image
+    worked, no candidate is judged without --machine-differs.
+
+    The same command continues an interrupted upgrade. After kill -9, the candidate may still run. `builder run`,
+    `builder restart` and this command stop the candidate, and serve the model as before.
+
+    \b
+    Ends with
+      0  if the model moved to the new image, or nothing is newer
+      1  if the candidate was rejected
+    """
+    if dry_run:
+        if abort or as_json:
+            raise click.UsageError(f"--dry-run cannot be combined with {'--abort' if abort else '--json'}")
+        for image, outlook in commands.upgrade.preview_upgrade(context.workspace(), what, chosen["update"]):
+            print_plan(image, outlook, force=False)
+        return 0
+    with context.working() as workspace:
+        if abort:
+            result = commands.upgrade.abort_upgrade(workspace, what)
+        else:
+            result = commands.upgrade.upgrade_image(workspace, what, **chosen)
+    if as_json:
+        from builder.cli.diff_cli import RUNS
+
+        print_json({**data(result, _UPGRADE), "evidence": data(result.runs, RUNS)})
+    else:
+        _print_upgrade(result)
+    return int(result.upgrade.result == "rejected")
+
+
+def _print_upgrade(result: commands.upgrade.UpgradeReport) -> None:
+    from builder.cli import evidence_cli
+
+    upgrade = result.upgrade
+    print_result(f"{styled(upgrade.model, bold=True)}: {_sentence(result)}")
+    _print_lines("changed", result.changes, _SHOWN_CHANGES)
+    for line in evidence_cli.side_by_side(result.runs, (upgrade.before, upgrade.candidate)):
+        print_result(f"  {line}")
+    _print_lines("because", upgrade.why, _SHOWN_REASONS)
+    _print_lines("the machine has changed", result.machine, _SHOWN_REASONS)
+    print_result(f"  served from {result.served}" if result.served else "  nothing is being served, as before")
+
+
+def _sentence(result: commands.upgrade.UpgradeReport) -> str:
+    upgrade = result.upgrade
+    before = upgrade.before or "nothing"
+    if upgrade.result == "promoted":
+        return f"{before} → {upgrade.candidate}"
+    if upgrade.result == "unchanged":
+        return f"nothing is newer: all sources were resolved again, and a build would make {before} again"
+    name = f"; {upgrade.candidate} stays, unpaired" if upgrade.candidate else ""
+    why = "the upgrade was cancelled" if upgrade.result == "aborted" else "the candidate was rejected"
+    return f"{f'stays on {upgrade.before}' if upgrade.before else 'still has no image'}: {why}{name}"
+
+
+def _print_lines(label: str, lines: Sequence[str], most: int) -> None:
+    for line in lines[:most]:
+        print_result(f"  {label}: {line}", hanging=4)
+    if len(lines) > most:
+        print_result(f"  {label}: and {len(lines) - most} more")

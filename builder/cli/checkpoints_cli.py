@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import click
 
+from builder import commands
 from builder.base import words
 from builder.cli import output
 from builder.cli.main import Group
 from builder.cli.measure_cli import compare_checkpoint
-from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.options import Context, json_and_context, names
 from builder.cli.output import data, print_json, print_line, print_result, styled, verbosity_options
-
-if TYPE_CHECKING:
-    from builder.commands.checkpoints import CheckpointOutlook, ListedCheckpoint
 
 _MOST_SHARDS = 8
 
@@ -29,8 +25,7 @@ def checkpoints() -> None:
 @checkpoints.command()
 @click.argument("name", metavar="NAME", shell_complete=names("checkpoints"))
 @update_sources
-@json_option
-@pass_context
+@json_and_context
 def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
     """Show what a build would do, without reading any weights.
 
@@ -38,16 +33,13 @@ def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
     each step changes, the files of the result, and the cost: bytes to download, read and write, disk space and time.
     For a step that cannot work, the error names the line in checkpoint.yaml.
     """
-    from builder.commands import checkpoints as command
-
-    outlook = command.plan_checkpoint(context.workspace(), name, update=update)
+    outlook = commands.checkpoints.plan_checkpoint(context.workspace(), name, update=update)
     planned = outlook.plan
     if as_json:
         print_json(
             {
                 **data(planned, "checkpoint=definition.name model=definition.model inputs"),
-                "sources": data(planned.sources, "asked=requested commit"),
-                "steps": data(planned.content.effects, "does=text tensors"),
+                **data(planned, "sources(asked=requested commit) steps=content.effects(does=text tensors)"),
                 "files": [
                     {**data(shard, "name size"), "tensors": len(shard.names), "copied": shard.copied}
                     for shard in planned.shards
@@ -82,7 +74,7 @@ def _source_text(requested: str, commit: str | None) -> str:
     return requested + (f", commit {commit[:12]}" if commit else "")
 
 
-def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
+def _costs(outlook: commands.checkpoints.CheckpointOutlook) -> list[tuple[str, str]]:
     planned = outlook.plan
     if outlook.made:
         return [("made", f"revision {outlook.made[:12]} in {outlook.folder}: nothing to do")]
@@ -104,8 +96,7 @@ def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
 @click.argument("name", metavar="NAME", shell_complete=names("checkpoints"))
 @update_sources
 @verbosity_options
-@json_option
-@pass_context
+@json_and_context
 def build(context: Context, name: str, update: bool, as_json: bool) -> None:
     """Make a checkpoint, and record its sources.
 
@@ -113,10 +104,8 @@ def build(context: Context, name: str, update: bool, as_json: bool) -> None:
     the same command continues with the unfinished files. checkpoints.lock records the sources, the steps and the digest
     of every file.
     """
-    from builder.commands import checkpoints as command
-
     with context.working() as workspace:
-        made = command.build_checkpoint(workspace, name, update=update)
+        made = commands.checkpoints.build_checkpoint(workspace, name, update=update)
     if as_json:
         keys = "checkpoint=name.name revision=name.revision folder size tensors"
         print_json({**data(made, keys), "made": made.seconds is not None, "seconds": made.seconds})
@@ -131,18 +120,15 @@ def build(context: Context, name: str, update: bool, as_json: bool) -> None:
 @click.argument("name", metavar="[NAME]", required=False, shell_complete=names("checkpoints"))
 @click.option("--full", is_flag=True, help="Read every byte, not only the headers.")
 @verbosity_options
-@json_option
-@pass_context
+@json_and_context
 def verify(context: Context, name: str | None, full: bool, as_json: bool) -> int:
     """Compare the checkpoints on this machine with checkpoints.lock.
 
     The command compares sizes, the headers of weights, and all small files. With --full, it compares every byte.
     Without NAME, it compares all checkpoints. It ends with 7 if a recorded checkpoint differs or is missing.
     """
-    from builder.commands import checkpoints as command
-
     with context.working() as workspace:
-        results = command.verify_checkpoints(workspace, name, full=full)
+        results = commands.checkpoints.verify_checkpoints(workspace, name, full=full)
     if as_json:
         print_json({"checkpoints": data(results, "checkpoint=name revision folder here=is_here problems")})
     elif not results:
@@ -160,15 +146,12 @@ def verify(context: Context, name: str | None, full: bool, as_json: bool) -> int
 
 
 @checkpoints.command("list")
-@json_option
-@pass_context
+@json_and_context
 def list_(context: Context, as_json: bool) -> None:
     """Show every checkpoint that is defined or exists."""
-    from builder.commands import checkpoints as command
-
-    listed = command.list_checkpoints(context.workspace())
+    listed = commands.checkpoints.list_checkpoints(context.workspace())
     if as_json:
-        print_json({"checkpoints": list(map(_as_json, listed))})
+        print_json({"checkpoints": data(listed, _LISTED)})
     elif not listed:
         print_result("no checkpoints yet; `builder schema checkpoint` describes how to define one")
     else:
@@ -183,15 +166,12 @@ def list_(context: Context, as_json: bool) -> None:
 
 @checkpoints.command()
 @click.argument("name", metavar="NAME", shell_complete=names("checkpoints"))
-@json_option
-@pass_context
+@json_and_context
 def show(context: Context, name: str, as_json: bool) -> None:
     """Show the sources of a checkpoint, and its folder."""
-    from builder.commands import checkpoints as command
-
-    listed = command.show_checkpoint(context.workspace(), name)
+    listed = commands.checkpoints.show_checkpoint(context.workspace(), name)
     if as_json:
-        print_json(_as_json(listed))
+        print_json(listed, _LISTED)
         return
     print_result(styled(listed.name, bold=True))
     print_result(f"  {_about(listed)}", hanging=0)
@@ -211,18 +191,13 @@ def show(context: Context, name: str, as_json: bool) -> None:
         output.print_facts(facts, indent="  ")
 
 
-def _as_json(listed: ListedCheckpoint) -> dict[str, Any]:
-    keys = "revision folder size=record.size tensors=record.tensors mods=record.mods"
-    return {
-        **data(listed, "checkpoint=name description=definition.description model=definition.model problem?"),
-        "revisions": [
-            {**data(each, keys), "sources": data(each.record.sources, "asked=requested commit")}
-            for each in listed.revisions
-        ],
-    }
+_LISTED = (
+    "checkpoint=name description=definition.description model=definition.model problem? revisions(revision folder "
+    "size=record.size tensors=record.tensors mods=record.mods sources=record.sources(asked=requested commit))"
+)
 
 
-def _about(listed: ListedCheckpoint) -> str:
+def _about(listed: commands.checkpoints.ListedCheckpoint) -> str:
     if listed.problem:
         return f"broken: {listed.problem.splitlines()[0]}"
     return listed.definition.description if listed.definition else "made, but no longer defined"

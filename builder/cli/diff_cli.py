@@ -7,23 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import commands
 from builder.base import words
 from builder.cli import evidence_cli, output
-from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.options import Context, json_and_context, names, repeated
 from builder.cli.output import data, print_json, print_line, print_message, print_result, styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from builder.commands.diff import ImageDifference
-    from builder.commands.why import WhyReport
-    from builder.evidence.standing import RunPair
-    from builder.lab.changes import (
-        ComparedImage,
-        FileChange,
-        PackageChange,
-        UpstreamCommits,
-    )
+    from builder.lab.changes import ComparedImage, FileChange, PackageChange, UpstreamCommits
     from builder.lock.model import NumberedImage, Pairing, Version
     from builder.sources.mirror import CommitRange
 
@@ -36,32 +29,22 @@ MANY = 1_000_000
 @click.argument("before", metavar="A", shell_complete=names("numbered", "definitions"))
 @click.argument("after", metavar="B", shell_complete=names("numbered", "definitions"))
 @click.option("--grep", default="", metavar="TEXT", help="Show only upstream commits with TEXT in their message.")
-@click.option(
-    "--path", "paths", multiple=True, metavar="PATH", help="Show only upstream commits that change PATH. Repeatable."
-)
+@repeated("--path", "paths", metavar="PATH", help="Show only upstream commits that change PATH. Repeatable.")
 @click.option("--full", is_flag=True, help="Do not shorten long lists.")
-@json_option
-@pass_context
+@json_and_context
 def diff(
-    context: Context,
-    before: str,
-    after: str,
-    grep: str,
-    paths: tuple[str, ...],
-    full: bool,
-    as_json: bool,
+    context: Context, before: str, after: str, grep: str, paths: tuple[str, ...], full: bool, as_json: bool
 ) -> None:
     """Show what changed between two images.
 
     A and B are numbered images, such as tf5:6 and tf5:7. A name without a number means the current image. The most
     likely causes come first.
     """
-    from builder.commands import diff as command
     from builder.sources.mirror import CommitFilter
 
     commits = CommitFilter(grep, tuple(map(_inside, paths)), MANY if full or as_json else SHOWN_COMMITS)
-    images = command.diff_images(context.project, before, after, commits, print_message)
-    lost = command.recipes_lost(context.workspace(), images)
+    images = commands.diff.diff_images(context.project, before, after, commits, print_message)
+    lost = commands.diff.recipes_lost(context.workspace(), images)
     if as_json:
         print_json({**_document(images), "recipes": lost})
         return
@@ -79,8 +62,7 @@ def _inside(path: str) -> str:
     return normalized
 
 
-def _document(difference: ImageDifference) -> dict[str, Any]:
-    """The difference between two images as JSON."""
+def _document(difference: commands.diff.ImageDifference) -> dict[str, Any]:
     return {
         "before": _side(difference.before),
         "after": _side(difference.after),
@@ -92,28 +74,16 @@ def _document(difference: ImageDifference) -> dict[str, Any]:
         "dockerfiles": list(map(_file, difference.dockerfiles)),
         "chosen": {model: data(changes, "name before after") for model, changes in difference.chosen.items()},
         "unknown": difference.unknown,
-        "evidence": [runs_data(pair) for pair in difference.runs],
+        "evidence": data(difference.runs, RUNS),
     }
 
 
-def runs_data(pair: RunPair) -> dict[str, Any]:
-    """The last runs of one kind and name on both images as JSON, with their figures side by side."""
-    run, measured = "verdict=run.verdict started=run.started stale", "mean std values"
-    return {
-        **data(pair, "kind name model"),
-        "before": data(pair.before, run),
-        "after": data(pair.after, run),
-        **data(pair, "unlike other_tokens=goldens"),
-        "figures": [
-            {
-                **data(each.figure, "name at unit better"),
-                "before": data(each.before, measured),
-                "after": data(each.after, measured),
-                "change": each.change,
-            }
-            for each in pair.figures
-        ],
-    }
+_SIDE, _FIGURE = "(verdict=run.verdict started=run.started stale)", "(mean std values)"
+# The last runs of one kind and name on both images, with their figures side by side.
+RUNS = (
+    f"kind name model before{_SIDE} after{_SIDE} unlike other_tokens=goldens figures(name=figure.name at=figure.at "
+    f"unit=figure.unit better=figure.better before{_FIGURE} after{_FIGURE} change)"
+)
 
 
 def _side(side: ComparedImage) -> dict[str, Any]:
@@ -136,7 +106,7 @@ SHOWN_PACKAGES = 20
 _PACKAGES = {"down": "down", "up": "up", "in": "new", "out": "gone", "other files": "other files"}
 
 
-def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
+def of_images(difference: commands.diff.ImageDifference, *, full: bool) -> Iterator[str]:
     before, after = difference.before, difference.after
     yield from _folded([f"{before.name} → {after.name}"])
     rows = [row for side in (before, after) for row in _rows(side)]
@@ -270,8 +240,7 @@ _SHOWN_DETAILS = 6
 
 @click.command()
 @click.argument("what", metavar="MODEL|RECIPE|SERVER", shell_complete=names("models", "recipes"))
-@json_option
-@pass_context
+@json_and_context
 def why(context: Context, what: str, as_json: bool) -> None:
     """Show what changed since a model last worked.
 
@@ -279,25 +248,21 @@ def why(context: Context, what: str, as_json: bool) -> None:
     worked. A state worked if a server answered, or if a benchmark or probe passed. The most likely cause comes first.
     The command shows how to undo each change. It builds, starts and fetches nothing.
     """
-    from builder.commands import why as why_command
-
-    report = why_command.explain_change(context.workspace(), what)
+    report = commands.why.explain_change(context.workspace(), what)
     if not as_json:
         _print_why(report)
         return
     causes = (data(cause, "axis text undo details reasons weight") for cause in report.causes)
     print_json(
         {
-            **data(report, "model image failure? as_now?"),
-            "worked": data(report.since, "when how image"),
+            **data(report, "model image failure? as_now? worked=since(when how image)"),
             "causes": [{"rank": rank, **cause} for rank, cause in enumerate(causes, 1)],
-            "chosen": data(report.chosen, "name before after"),
-            **data(report, "unknown advisories"),
+            **data(report, "chosen(name before after) unknown advisories"),
         }
     )
 
 
-def _print_why(report: WhyReport) -> None:
+def _print_why(report: commands.why.WhyReport) -> None:
     model = styled(report.model, bold=True)
     if report.failure:
         print_result(f"the last start reports: {report.failure}")

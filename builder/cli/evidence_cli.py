@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from builder import commands
 from builder.base import words
-from builder.base.words import counted
 from builder.cli import output, progress
-from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.options import Context, json_and_context, pass_context, repeated
 from builder.cli.output import print_note, print_result
 
 if TYPE_CHECKING:
@@ -138,22 +138,19 @@ def _beside(figure: Figure | None) -> str:
 
 
 @click.command()
-@click.option(
+@repeated(
     "--models",
-    multiple=True,
     metavar="MODEL,…",
-    shell_complete=names("models", "recipes"),
+    kinds="models recipes",
     help="Show only these models.",
 )
-@click.option(
+@repeated(
     "--images",
-    multiple=True,
     metavar="IMAGE,…",
-    shell_complete=names("numbered", "definitions"),
+    kinds="numbered definitions",
     help="Show only these numbers, or all numbers of a repository or definition.",
 )
-@json_option
-@pass_context
+@json_and_context
 def matrix(context: Context, models: tuple[str, ...], images: tuple[str, ...], as_json: bool) -> None:
     """Show which image goes with which model.
 
@@ -163,10 +160,8 @@ def matrix(context: Context, models: tuple[str, ...], images: tuple[str, ...], a
 
     The last line shows the command that proves the first pair whose proof is missing or stale.
     """
-    from builder.commands import listing as command
-
     with progress.showing("reading the runs"):
-        table = command.matrix_of(context.workspace(), _split(models), _split(images))
+        table = commands.listing.matrix_of(context.workspace(), _split(models), _split(images))
     if as_json:
         output.print_json(table)
     else:
@@ -213,7 +208,7 @@ def print_matrix(matrix: Matrix) -> None:
     output.print_facts(list(zip(letters, matrix.models, strict=True)))
     output.print_line()
     counts = ", ".join(f"{count:,} {word} ({_SHORT[word]})" for word, count in matrix.counts().items() if count)
-    pairs = counted(len(matrix.images) * len(matrix.models), "pair")
+    pairs = words.counted(len(matrix.images) * len(matrix.models), "pair")
     each = f" with {len(matrix.proofs)} proofs each" if len(matrix.proofs) > 1 else ""
     print_result(f"of {pairs}{each}: {counts}")
     proofs = (cell for cell in matrix.cells if cell.proof == "prove")
@@ -255,11 +250,9 @@ def report(context: Context, output: Path | None, opens: bool, publish: bool, fu
     The page is made only from images.lock, builds/ and evidence/. It lists upstream commits if this machine has them.
     It shows paths, names of machines and notes only with --full.
     """
-    from builder.commands import listing as command
-
     target = output or Path(_FOLDER if publish else _FILE)
     with progress.showing("writing the page"):
-        files = command.write_report(context.workspace(), target, publish=publish, full=full)
+        files = commands.listing.write_report(context.workspace(), target, publish=publish, full=full)
     for file in files:
         print_result(str(file))
     if opens:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import commands
 from builder.base import words
 from builder.base.words import ago_text, size_text
 from builder.cli import output
-from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.options import Context, json_and_context, names
 from builder.cli.output import data, print_json, print_line, print_note, print_result
 
 if TYPE_CHECKING:
@@ -26,45 +27,40 @@ if TYPE_CHECKING:
 @click.command("list")
 @click.argument("target", required=False, shell_complete=names("definitions", "models", "recipes"))
 @click.option("--models", is_flag=True, help="Show a row for each model, with its cached files and earlier images.")
-@json_option
-@pass_context
+@json_and_context
 def list_(context: Context, target: str | None, models: bool, as_json: bool) -> None:
     """Show the numbered images and the models paired with each.
 
     TARGET limits the list to a definition, a repository, a model, or the image of a recipe.
     """
-    from builder.commands import listing
-
     workspace = context.workspace()
-    lock, overview = listing.list_images(workspace, target)
-    lost = listing.lost_lock(workspace)
+    lock, overview = commands.listing.list_images(workspace, target)
+    lost = commands.listing.lost_lock(workspace)
     if as_json:
-        from builder.cli import upgrade_cli
-
         if lost:
             print_note(lost)
-        cached = listing.cached_models(workspace, lock)
-        evidence = listing.evidence(workspace, target, lock, overview)
-        upgrades = listing.interrupted_upgrades(workspace, lock)
+        cached = commands.listing.cached_models(workspace, lock)
+        evidence = commands.listing.evidence(workspace, target, lock, overview)
+        upgrades = commands.listing.interrupted_upgrades(workspace, lock)
         print_json(
             {
                 "images": [image_document(row, evidence.get(row.name)) for row in overview.rows],
                 "models": [_model(name, model, cached.get(name)) for name, model in sorted(lock.models.items())],
-                "interrupted_upgrades": list(map(upgrade_cli.document, upgrades)),
+                "interrupted_upgrades": list(map(output.interrupted_upgrade, upgrades)),
             }
         )
         return
-    for note in (*_notes(overview, target), *map(str, listing.interrupted_upgrades(workspace, lock))):
+    for note in (*_notes(overview, target), *map(str, commands.listing.interrupted_upgrades(workspace, lock))):
         print_note(note)
     if lost or not overview.rows:
         empty = "no images yet; to build the first: `builder build TARGET`"
         print_result(lost or f"{empty}; to number an existing image: `builder adopt IMAGE`")
         return
-    evidence = listing.evidence(workspace, target, lock, overview)
+    evidence = commands.listing.evidence(workspace, target, lock, overview)
     for problem in (problem for each in evidence.values() for problem in each.problems):
         print_note(f"not counted: {problem}")
     if models:
-        cached = listing.cached_models(workspace, lock)
+        cached = commands.listing.cached_models(workspace, lock)
         rows = [
             row
             for name, model in sorted(lock.models.items())
@@ -77,7 +73,6 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
 
 
 def _notes(overview: ImageOverview, target: str | None) -> Iterator[str]:
-    """The notes above the rows."""
     if overview.engine_error:
         yield f"no engine answers, so the states are unknown: {overview.engine_error}"
     for repository in overview.stray:
@@ -136,8 +131,7 @@ def _serves(model: str, status: Status, row: ImageRow, evidence: ImageEvidence |
 def _model_rows(
     name: str, model: Model, cached: CachedModel | None, evidence: Mapping[ImageName, ImageEvidence]
 ) -> list[tuple[str, ...]]:
-    """The rows of a model: its pairing, the state of its files in the cache, and its previous pairings, the latest
-    first."""
+    """The rows of a model: its pairing, the state of its cached files, and its previous pairings, the latest first."""
 
     def status(pairing: Pairing) -> str:
         standing = evidence[pairing.image].standing_with(name) if pairing.image in evidence else None
@@ -167,18 +161,12 @@ def image_document(row: ImageRow, evidence: ImageEvidence | None) -> dict[str, A
         **versions,
         "mods": list(row.image.mods),
         "models": row.models,
-        "evidence": _evidence(evidence) if evidence else None,
-    }
-
-
-def _evidence(evidence: ImageEvidence) -> dict[str, Any]:
-    from builder.commands import listing
-
-    return {
-        "standing": evidence.standing,
-        "pairings": data(evidence.pairings, "model standing why run=run.file"),
-        "runs": listing.run_documents(evidence),
-        "problems": list(map(str, evidence.problems)),
+        "evidence": evidence
+        and {
+            **data(evidence, "standing pairings(model standing why run=run.file)"),
+            "runs": commands.listing.run_documents(evidence),
+            "problems": list(map(str, evidence.problems)),
+        },
     }
 
 
@@ -204,16 +192,13 @@ _FIRST_START = (
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
 @click.option("--packages", is_flag=True, help="Also list the Python packages in the image.")
-@json_option
-@pass_context
+@json_and_context
 def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
     """Show everything that is in an image.
 
     IMAGE is a number such as vllm-node:7. A repository or definition means its current image.
     """
-    from builder.commands import listing
-
-    shown = listing.show_image(context.workspace(), image)
+    shown = commands.listing.show_image(context.workspace(), image)
     if as_json:
         print_json(_image_json(shown, context.project))
         return

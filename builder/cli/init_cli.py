@@ -9,19 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import commands
 from builder.base import words
 from builder.cli import output
-from builder.cli.options import Context, json_option, pass_context
-from builder.cli.output import (
-    agreed,
-    data,
-    print_error,
-    print_json,
-    print_line,
-    print_note,
-    print_result,
-    styled,
-)
+from builder.cli.options import Context, json_and_context, without
+from builder.cli.output import agreed, data, print_error, print_json, print_line, print_note, print_result, styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,8 +33,7 @@ if TYPE_CHECKING:
 @click.option("--update", is_flag=True, help="Update the files of an existing project to this release.")
 @click.option("--yes", is_flag=True, help="With --update: write without asking.")
 @click.option("--force", is_flag=True, help="With --update: also overwrite edited files.")
-@json_option
-@pass_context
+@json_and_context
 def init(
     context: Context,
     folder: Path | None,
@@ -68,10 +59,8 @@ def init(
         return _update(context, contents, yes=yes, force=force, as_json=as_json)
     if yes or force:
         raise click.UsageError("--yes and --force require --update")
-    from builder.commands import init as command
-
-    result = command.init_project(folder or Path(context.start), contents, os.environ, git=git)
-    findings = command.machine_findings(result.project, os.environ)
+    result = commands.init.init_project(folder or Path(context.start), contents, os.environ, git=git)
+    findings = commands.init.machine_findings(result.project, os.environ)
     if as_json:
         made = data(result, "project=project.root contents=selection.contents reason? kept git")
         told = data(findings, "subject verdict said=message remedy")
@@ -112,9 +101,7 @@ def _parts(result: InitResult) -> dict[str, list[str]]:
 
 
 def _update(context: Context, contents: Contents | None, *, yes: bool, force: bool, as_json: bool) -> int:
-    from builder.commands import init
-
-    update = init.plan_update(context.project, contents)
+    update = commands.init.plan_update(context.project, contents)
     if not as_json:
         _print_update(update)
     changed = [*(each.path for each in update.writable), *update.pins.pins]
@@ -122,7 +109,7 @@ def _update(context: Context, contents: Contents | None, *, yes: bool, force: bo
     written: tuple[str, ...] = ()
     question = f"write {words.counted(len(changed), 'change')}?"
     if yes or (changed and agreed(question, yes=yes, as_json=as_json)):
-        written = init.update_project(update, os.environ, force=force)
+        written = commands.init.update_project(update, os.environ, force=force)
     waiting = not written and (changed or update.edited)
     if as_json:
         files = data([each for each in update.files if each.state != "same"], "path state")
@@ -165,20 +152,10 @@ _MOST_NAMED = 12
     help="Read settings from FILE instead of .env in PATH.",
 )
 @click.option("--replace", is_flag=True, help="Replace recipes, mods and settings of the project that differ.")
-@click.option("--no-adopt", is_flag=True, help="Do not number existing images.")
+@without("--no-adopt", "with_images", "Do not number existing images.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
-@json_option
-@pass_context
-def migrate(
-    context: Context,
-    path: Path,
-    recipes: tuple[str, ...],
-    env_file: Path | None,
-    replace: bool,
-    no_adopt: bool,
-    yes: bool,
-    as_json: bool,
-) -> int:
+@json_and_context
+def migrate(context: Context, /, path: Path, recipes: tuple[str, ...], yes: bool, as_json: bool, **options: Any) -> int:
     """Take over a checkout of spark-vllm-docker.
 
     PATH is the folder of the checkout. The command copies its recipes and mods into the project, or only each RECIPE
@@ -189,25 +166,18 @@ def migrate(
     files that differ are kept. Only unedited files that came with builder are replaced by yours. Secrets in .env are
     never copied.
     """
-    from builder.commands import init as command
-
     workspace = context.workspace()
-    planned = command.plan_migration(
-        workspace, path, recipes, env_file=env_file, replace=replace, with_images=not no_adopt
-    )
+    planned = commands.init.plan_migration(workspace, path, recipes, **options)
     if not as_json:
         _print_plan(planned)
     result = None
     if planned.changes_something and agreed("do this?", yes=yes, as_json=as_json):
-        result = command.migrate(workspace, planned)
+        result = commands.init.migrate(workspace, planned)
     if as_json:
         print_json(_migration_json(planned, result))
     elif result is None:
-        print_result(
-            "nothing was written; to write without asking: --yes"
-            if planned.changes_something
-            else "there is nothing to do"
-        )
+        waits = "nothing was written; to write without asking: --yes"
+        print_result(waits if planned.changes_something else "there is nothing to do")
     else:
         _print_result(result)
     return 1 if result and result.errors else 0

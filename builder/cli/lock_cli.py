@@ -4,28 +4,15 @@ builder bases (what a base image can be moved to), and of builder mirror (a copy
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from builder import commands
 from builder.base import words
 from builder.cli import output, progress
-from builder.cli.options import (
-    PLATFORMS,
-    Context,
-    WordChoice,
-    json_option,
-    names,
-    parse_update,
-    pass_context,
-    platform_option,
-    update_option,
-)
+from builder.cli.options import PLATFORMS, Context, WordChoice, json_and_context, names, platform_option, update_option
 from builder.cli.output import data, print_json, print_note, print_result
-
-if TYPE_CHECKING:
-    from builder.commands.lock import MovedPin
-
 
 STALE = 4
 SHOWN_COMMITS = 20
@@ -41,12 +28,11 @@ SHOWN_COMMITS = 20
     "--merge", is_flag=True, help="In a merge with conflicts, combine both sides of images.lock, and keep all images."
 )
 @click.option("--merge-driver", nargs=3, type=click.Path(path_type=Path, exists=True), hidden=True)
-@json_option
-@pass_context
+@json_and_context
 def lock(
     context: Context,
     definitions: tuple[str, ...],
-    update: tuple[str, ...],
+    update: dict[str, str | None],
     platform: str | None,
     check: bool,
     recover: bool,
@@ -69,9 +55,7 @@ def lock(
         return (_recover if recover else _merge)(context, as_json)
     if check:
         return _check(context, definitions, platform, as_json)
-    from builder.commands import lock as command
-
-    result = command.update_lock(context.workspace(), definitions, parse_update(update), platform)
+    result = commands.lock.update_lock(context.workspace(), definitions, update, platform)
     if as_json:
         print_json({"moved": list(map(_document, result.moved))})
     else:
@@ -85,9 +69,7 @@ def lock(
 
 
 def _check(context: Context, definitions: tuple[str, ...], platform: str | None, as_json: bool) -> int:
-    from builder.commands import lock as command
-
-    missing = command.check(context.workspace(), definitions, platform)
+    missing = commands.lock.check(context.workspace(), definitions, platform)
     if as_json:
         print_json({"missing": missing})
     elif not missing:
@@ -97,7 +79,7 @@ def _check(context: Context, definitions: tuple[str, ...], platform: str | None,
     return STALE if missing else 0
 
 
-def _document(moved: MovedPin) -> dict[str, Any]:
+def _document(moved: commands.lock.MovedPin) -> dict[str, Any]:
     lists = {
         "packages": data(moved.packages, "name before after"),
         "older": data(moved.older, "name before after why?"),
@@ -108,7 +90,7 @@ def _document(moved: MovedPin) -> dict[str, Any]:
     }
 
 
-def _print(moved: MovedPin) -> None:
+def _print(moved: commands.lock.MovedPin) -> None:
     print_result(f"{moved.definition} {moved.name}: {moved.before or 'not pinned'} → {moved.after or 'gone'}")
     if moved.packages:
         from builder.cli import diff_cli
@@ -133,10 +115,7 @@ NEEDS_ATTENTION = 1
 
 
 def _recover(context: Context, as_json: bool) -> int:
-    """Rebuilds a lost images.lock, and prints what could not be recovered."""
-    from builder.commands import lock as command
-
-    result = command.recover_lock(context.workspace())
+    result = commands.lock.recover_lock(context.workspace())
     code = NEEDS_ATTENTION if result.findings else 0
     if as_json:
         print_json(result, "images unknown findings damaged?")
@@ -153,25 +132,19 @@ def _recover(context: Context, as_json: bool) -> int:
 
 def _drive(base: Path, ours: Path, theirs: Path) -> int:
     """Merges three versions of images.lock for git (`man gitattributes`, merge drivers); a conflict gets its marks."""
-    from builder.commands import lock as command
-
-    if command.merge_files(base, ours, theirs):
+    if commands.lock.merge_files(base, ours, theirs):
         return 0
     print_note("images.lock: both sides changed the same entry; `builder lock --merge` merges them")
     return NEEDS_ATTENTION
 
 
 def _merge(context: Context, as_json: bool) -> int:
-    """Makes one images.lock of both sides of a merge."""
-    from builder.commands import lock as command
-
-    result = command.merge_lock(context.workspace())
+    result = commands.lock.merge_lock(context.workspace())
     if as_json:
-        keys = "from=origin to fingerprint=image.fingerprint build_directory=directory"
+        renumbered = "renumbered(from=origin to fingerprint=image.fingerprint build_directory=directory)"
         print_json(
             {
-                "renumbered": data(result.renumbered, keys),
-                **data(result, "chosen tagged written"),
+                **data(result, f"{renumbered} chosen tagged written"),
                 "absent": [{"model": model, "image": name, "remedy": way} for model, name, way in result.absent],
             }
         )
@@ -205,8 +178,7 @@ def _merge(context: Context, as_json: bool) -> int:
     type=WordChoice(PLATFORMS),
     help="Show the images for this platform, instead of the engine's platform.",
 )
-@json_option
-@pass_context
+@json_and_context
 def bases(context: Context, name: str, newest: int, platform: str | None, as_json: bool) -> None:
     """Show the images of a registry by date, without pulling them.
 
@@ -215,10 +187,9 @@ def bases(context: Context, name: str, newest: int, platform: str | None, as_jso
     DEFINITION --update base=DAY`, or `base: NAME@DAY` in image.yaml.
     """
     from builder.base.words import size_text
-    from builder.commands import bases as command
 
     with progress.showing(f"asking the registry of {name}"):
-        listed = command.list_bases(context.workspace(), name, platform, newest)
+        listed = commands.bases.list_bases(context.workspace(), name, platform, newest)
     if as_json:
         print_json(data(listed))
         return
@@ -244,8 +215,7 @@ def bases(context: Context, name: str, newest: int, platform: str | None, as_jso
 
 @click.command()
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE…", shell_complete=names("definitions", "numbered"))
-@json_option
-@pass_context
+@json_and_context
 def mirror(context: Context, images: tuple[str, ...], as_json: bool) -> None:
     """Copy images of others to your registry, before they vanish.
 
@@ -254,11 +224,9 @@ def mirror(context: Context, images: tuple[str, ...], as_json: bool) -> None:
     the registry that `registry:` names. The copy has the same digest. If the original registry no longer has the
     base, builds use the copy. `builder doctor --upstream` shows which images have vanished.
     """
-    from builder.commands import bases as command
-
     copies = []
     with progress.showing(f"copying {', '.join(images)}"):
-        for copied in command.mirror_images(context.workspace(), images):
+        for copied in commands.bases.mirror_images(context.workspace(), images):
             copies.append(copied)
             if not as_json:
                 print_result(

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from builder import commands
 from builder.base.errors import BUG, INTERRUPTED, BuilderError, SystemFailureError
 from builder.base.redaction import redacted
 from builder.base.words import did_you_mean
 from builder.cli import output
-from builder.cli.options import Context, WordChoice
-from builder.cli.output import print_note, styled
+from builder.cli.options import Context, WordChoice, matching
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,8 +46,8 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     },
     "Build": {
         "lock": ("lock_cli", "lock", "Resolve or move pins without building."),
-        "upgrade": ("upgrade_cli", "upgrade", "Move a model to newer upstream versions, if they are as good."),
-        "adopt": ("keeping_cli", "adopt", "Give a number to an image that was built elsewhere."),
+        "upgrade": ("build_cli", "upgrade", "Move a model to newer upstream versions, if they are as good."),
+        "adopt": ("transfers_cli", "adopt", "Give a number to an image that was built elsewhere."),
         "rebuild": ("build_cli", "rebuild", "Rebuild a number from its build directory."),
         "migrate": ("init_cli", "migrate", "Take over a checkout of spark-vllm-docker."),
         "recipes": ("recipes_cli", "recipes", "Show, check, copy and convert recipes."),
@@ -93,7 +93,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Housekeeping": {
         "keep": ("pointers_cli", "keep", "Keep an image when others are pruned."),
         "release": ("pointers_cli", "release", "Undo `builder keep`: let `builder prune` remove the image."),
-        "prune": ("keeping_cli", "prune", "Remove images that are no longer needed, and build leftovers."),
+        "prune": ("transfers_cli", "prune", "Remove images that are no longer needed, and build leftovers."),
         "verify": ("about_cli", "verify", "Compare images.lock with the engine and with the files."),
         "doctor": ("about_cli", "doctor", "Look for anything that would make a build fail."),
         "advisories": ("about_cli", "advisories", "Show known problems, and the versions that they affect."),
@@ -121,24 +121,18 @@ ELSEWHERE = {
 }
 
 
-def unknown(ctx: click.Context, word: str) -> click.UsageError:
-    """The error for ``word``, which is no command of the group of ``ctx``, with the nearest one that is."""
-    group, top = ctx.command, ctx.parent is None
-    names = group.list_commands(ctx) if isinstance(group, click.Group) else []
-    suggestion = did_you_mean(ELSEWHERE.get(word, word) if top else word, names, code=True)
-    name = word if top else f"{ctx.info_name} {word}"
-    return click.UsageError(f"no command `{name}`" + (f"; {suggestion}" if suggestion else ""), ctx)
-
-
 class Group(click.Group):
     """A group of commands whose list has the whole first line of each help, over several lines if it is long."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0] if args else ""
-        if name and not name.startswith("-") and name not in self.list_commands(ctx) and not ctx.resilient_parsing:
-            raise unknown(ctx, name)
+        """Raises click's error for a word that is no command, with the nearest one that is."""
+        word, names, top = args[0] if args else "", self.list_commands(ctx), ctx.parent is None
+        if word and not word.startswith("-") and word not in names and not ctx.resilient_parsing:
+            suggestion = did_you_mean(ELSEWHERE.get(word, word) if top else word, names, code=True)
+            message = f"no command `{word if top else f'{ctx.info_name} {word}'}`"
+            raise click.UsageError(message + (f"; {suggestion}" if suggestion else ""), ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -159,8 +153,7 @@ class Commands(Group):
 
         if (row := TABLE.get(RENAMED.get(cmd_name, cmd_name))) is None:
             return None
-        module, attribute, _ = row
-        command: click.Command = getattr(importlib.import_module(f"builder.cli.{module}"), attribute)
+        command: click.Command = getattr(importlib.import_module(f"builder.cli.{row[0]}"), row[1])
         return command
 
     def resolve_command(
@@ -179,13 +172,13 @@ class Commands(Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         width = max(map(len, TABLE))
-        for group, commands in GROUPS.items():
+        for group, rows in GROUPS.items():
             with formatter.section(group):
-                formatter.write_dl([(name.ljust(width), line) for name, (_, _, line) in commands.items()])
+                formatter.write_dl([(name.ljust(width), line) for name, (_, _, line) in rows.items()])
 
 
 @click.command("help")
-@click.argument("words", nargs=-1, metavar="[COMMAND]…", shell_complete=lambda _, __, text: _beginning_with(text))
+@click.argument("words", nargs=-1, metavar="[COMMAND]…", shell_complete=lambda _, __, text: matching(TABLE, text))
 def help_(words: tuple[str, ...]) -> None:
     """Show the help of a command.
 
@@ -193,10 +186,6 @@ def help_(words: tuple[str, ...]) -> None:
     COMMAND, the command lists all commands by purpose.
     """
     cli.main([*words, "--help"], prog_name="builder", standalone_mode=False, terminal_width=_help_width())
-
-
-def _beginning_with(text: str) -> list[str]:
-    return [name for name in TABLE if name.startswith(text)]
 
 
 @click.command()
@@ -253,9 +242,7 @@ _WIDEST_HELP = 100
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        from builder.commands import about
-
-        output.print_result(f"builder {about.program_version()}")
+        output.print_result(f"builder {commands.about.program_version()}")
         ctx.exit()
 
 
@@ -284,7 +271,8 @@ def run_program(arguments: list[str]) -> int:
     """Runs one command and returns the process's exit code. A bug ends the process itself, with a report and code 3."""
     sys.excepthook = _report_bug
     _settle_streams()
-    signal.signal(signal.SIGTERM, _interrupt)
+    # SIGTERM unwinds like ^C, so that what a build has begun is undone.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # not so under nohup
         signal.signal(signal.SIGHUP, _hang_up)
     try:
@@ -325,11 +313,6 @@ def _settle_streams() -> None:
 def _help_width() -> int:
     """The columns of help text. Click would import shutil, with three libraries that pack files, to find them."""
     return max(min(output.terminal_columns(sys.stdout), _WIDEST_HELP) - 2, 50)
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """Makes SIGTERM unwind like ^C, so that what a build has begun is undone."""
-    raise KeyboardInterrupt
 
 
 def _hang_up(_signal: int, _frame: FrameType | None) -> None:
@@ -379,14 +362,14 @@ def report(kind: type[BaseException], error: BaseException, trace: TracebackType
         *traceback.format_exception(kind, error, trace),
     ]
     text = redacted("\n".join(lines))
-    print_note(styled("this is a bug in builder:", fg="red", bold=True) + f" {kind.__name__}: {error}")
+    output.print_note(output.styled("this is a bug in builder:", fg="red", bold=True) + f" {kind.__name__}: {error}")
     try:
         path = Path(tempfile.mkdtemp(prefix="builder-report-")) / "report.txt"
         path.write_text(text, encoding="utf-8")
-        print_note(f"what to do: report it with the file {path}")
+        output.print_note(f"what to do: report it with the file {path}")
     except OSError as failure:
-        print_note(text)
-        print_note(f"what to do: report it with the lines above; no file could be written: {failure}")
+        output.print_note(text)
+        output.print_note(f"what to do: report it with the lines above; no file could be written: {failure}")
 
 
 # What the system refuses is no bug: it becomes an error with the path, and what to do. Errors that a command can
@@ -438,15 +421,13 @@ def _failure(path: Path | None, reason: str, number: int | None) -> SystemFailur
     except FileNotFoundError:  # the current folder is gone
         here = Path("/")
     folder = next((each for each in (here, *here.parents) if os.path.lexists(each)), Path("/"))
-    advice = _ADVICE.get(number, "check {folder}").format(folder=folder)
-    if number in {errno.EACCES, errno.EPERM}:
-        advice = _access_advice(folder)
+    is_denied = number in {errno.EACCES, errno.EPERM}
+    advice = _access_advice(folder) if is_denied else _ADVICE.get(number, "check {folder}").format(folder=folder)
     return SystemFailureError(message, hint=f"{advice}; then run the command again")
 
 
 def _access_advice(path: Path) -> str:
-    """The advice where access is denied. Most likely an earlier run with sudo made the file, and others in the same
-    folder of the user's."""
+    """The advice where access is denied. Most likely an earlier run with sudo made the files of this folder."""
     user = os.geteuid()
     theirs = next((each for each in (path, path.parent) if each.lstat().st_uid != user), None)
     mine = next((each for each in path.parents if each.lstat().st_uid == user), None)

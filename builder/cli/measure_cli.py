@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import commands
 from builder.base import words
-from builder.cli import output
-from builder.cli.options import Context, json_option, names, parse_settings, pass_context, together
+from builder.cli import options, output
+from builder.cli.options import Context, json_option, names, pass_context, set_option, together, verbosity_and_context
 from builder.cli.output import data, print_json, print_line, print_note, print_result, verbosity_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from builder.commands.comparing import KeptLikeness
-    from builder.commands.measuring import KeptOutcome
     from builder.evidence.run_record import Evidence, ProvedImage
     from builder.lab.measure.outcome import ComparedFigure, ComparedNumbers
 
@@ -50,8 +49,7 @@ _image_option = click.option(
 )
 @_image_option
 @json_option
-@verbosity_options
-@pass_context
+@verbosity_and_context
 def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | None, image: str, as_json: bool) -> int:
     """Measure how fast a model is served, or compare two images.
 
@@ -64,22 +62,27 @@ def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | Non
 
     The command ends with 1 if the server failed, or if B is worse.
     """
-    from builder.commands import measuring as command
-
     with context.working() as workspace:
         result = (
-            command.compare_bench(workspace, what, pair, profile)
+            commands.measuring.compare_bench(workspace, what, pair, profile)
             if pair
-            else command.run_bench(workspace, what, profile, image)
+            else commands.measuring.run_bench(workspace, what, profile, image)
         )
-    if isinstance(result, command.KeptOutcome):
+    if isinstance(result, commands.measuring.KeptOutcome):
         if as_json:
-            print_json(_document(result))
+            print_json(result, _OUTCOME)
         else:
             print_outcome(result, str(context.project.root))
         return int(result.outcome.verdict != "pass")
     if as_json:
-        print_json(_comparison(result))
+        keys = "name at unit means change=comparison.change values=comparison.values verdict=comparison.verdict"
+        figures = [
+            {**data(each, keys), "band": [each.comparison.low, _finite(each.comparison.high)]}
+            for each in result.figures
+        ]
+        chosen = data(result.chosen, "name before after")
+        whole = data(result, "first second rounds verdict=judgement failures")
+        print_json({**whole, "chosen": chosen, "figures": figures})
     else:
         print_comparison(result)
     return int(result.judgement == "worse" or bool(result.failures))
@@ -91,14 +94,14 @@ _FINDING_WORDS = {**_WORDS, "pass": "note"}
 _MOST_FINDINGS = 6
 
 
-_OUTCOME = "kind name version set started seconds~ verdict findings counts"
+_OUTCOME = (
+    "server image figures file kind=outcome.kind name=outcome.name version=outcome.version set=outcome.set "
+    "started=outcome.started seconds=outcome.seconds~ verdict=outcome.verdict findings=outcome.findings "
+    "counts=outcome.counts"
+)
 
 
-def _document(kept: KeptOutcome) -> dict[str, Any]:
-    return {**data(kept, "server image figures file"), **data(kept.outcome, _OUTCOME)}
-
-
-def print_outcome(kept: KeptOutcome, folder: str) -> None:
+def print_outcome(kept: commands.measuring.KeptOutcome, folder: str) -> None:
     """Prints a measurement; ``folder`` is that of the project, which the file of evidence is relative to."""
     outcome = kept.outcome
     verdict = output.word(outcome.verdict, _WORDS.get(outcome.verdict, outcome.verdict), bold=True)
@@ -140,15 +143,6 @@ def print_comparison(compared: ComparedNumbers) -> None:
     print_line()
 
 
-def _comparison(compared: ComparedNumbers) -> dict[str, Any]:
-    keys = "name at unit means change=comparison.change values=comparison.values verdict=comparison.verdict"
-    figures = [
-        {**data(each, keys), "band": [each.comparison.low, _finite(each.comparison.high)]} for each in compared.figures
-    ]
-    chosen = data(compared.chosen, "name before after")
-    return {**data(compared, "first second rounds verdict=judgement failures"), "chosen": chosen, "figures": figures}
-
-
 def _name(name: str, at: Mapping[str, int | str]) -> str:
     """A figure with its conditions: tg128 @ d32768 c4, as the community's tables have them."""
     size = at.get(name, "") if name in {"pp", "tg"} else ""
@@ -176,8 +170,7 @@ def _finite(value: float) -> float | None:
 @click.argument("wanted", metavar="[NAME…]", nargs=-1, shell_complete=names("probes"))
 @_image_option
 @json_option
-@verbosity_options
-@pass_context
+@verbosity_and_context
 def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_json: bool) -> int:
     """Check a served model: tool calls, and checks of your own.
 
@@ -193,12 +186,10 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
 
     The command ends with 1 unless all probes passed.
     """
-    from builder.commands import measuring as command
-
     with context.working() as workspace:
-        results = tuple(command.run_probes(workspace, what, wanted, image))
+        results = tuple(commands.measuring.run_probes(workspace, what, wanted, image))
     if as_json:
-        print_json({"probes": [_document(kept) for kept in results]})
+        print_json({"probes": data(results, _OUTCOME)})
     for kept in () if as_json else results:
         print_outcome(kept, str(context.project.root))
     return int(any(kept.outcome.verdict != "pass" for kept in results))
@@ -219,8 +210,7 @@ _PROOF = (
 @click.argument("models", nargs=-1, metavar="[MODEL]…", shell_complete=names("models", "recipes"))
 @click.option("--accept", is_flag=True, help="Accept the changes that the last proof found: they were intended.")
 @click.option("--note", metavar="TEXT", help="Record this reason with --accept.")
-@json_option
-@pass_context
+@options.json_and_context
 def prove(context: Context, image: str, models: tuple[str, ...], accept: bool, note: str | None, as_json: bool) -> int:
     """Prove an image's chat templates and parsers, without a GPU.
 
@@ -236,14 +226,12 @@ def prove(context: Context, image: str, models: tuple[str, ...], accept: bool, n
       0  if every model is proven
       1  if a proof failed, found a change, or reached no verdict
     """
-    from builder.commands import measuring as command
-
     if note is not None and not accept:
         raise click.UsageError("--note is allowed only with --accept")
     if accept:
-        results = command.accept_changes(context.project, image, models, note or "accepted")
+        results = commands.measuring.accept_changes(context.project, image, models, note or "accepted")
     else:
-        results = command.prove_image(context.workspace(), image, models)
+        results = commands.measuring.prove_image(context.workspace(), image, models)
     if as_json:
         print_json({"image": results[0].image, "proofs": data(results, _PROOF)})
     else:
@@ -325,7 +313,7 @@ text_options = together(
     metavar="A [B] [MODEL] [-- VLLM ARGUMENT…]",
     shell_complete=names("numbered", "models", "recipes"),
 )
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a {KEY} in B's command. Repeatable.")
+@set_option("Set a {KEY} in B's command. Repeatable.")
 @click.option("--checkpoint", default="", metavar="NAME", help="Serve this checkpoint as B.")
 @click.option("--recipe", default="", metavar="FILE", shell_complete=names("recipes"), help="Serve B with this recipe.")
 @text_options
@@ -334,7 +322,7 @@ def compare(
     context: Context,
     /,
     what: tuple[str, ...],
-    settings: tuple[str, ...],
+    settings: dict[str, str],
     checkpoint: str,
     recipe: str,
     as_json: bool,
@@ -354,19 +342,17 @@ def compare(
       0  if B is identical or equivalent, or surely within the limit
       1  if B differs, or the texts cannot decide
     """
-    from builder.commands import comparing as command
-
     first_option = next((place for place, word in enumerate(what) if word.startswith("-")), len(what))
     typed, extra = what[:first_option], what[first_option:]
     images = tuple(word for word in typed if word.rpartition(":")[2].isdecimal() or word.endswith(":latest"))
     others = [word for word in typed if word not in images]
     if len(others) > 1 or len(images) > 2:
         raise click.UsageError("expected one or two numbers, and at most one model or recipe")
-    request = command.CompareRequest(
-        images, others[0] if others else "", parse_settings(settings), extra, checkpoint, recipe
+    request = commands.comparing.CompareRequest(
+        images, others[0] if others else "", settings, extra, checkpoint, recipe
     )
     with context.working() as workspace:
-        kept = command.compare_numbers(workspace, request, command.compare_options(**texts))
+        kept = commands.comparing.compare_numbers(workspace, request, commands.comparing.compare_options(**texts))
     return _show_likeness(kept, context, as_json=as_json)
 
 
@@ -385,10 +371,10 @@ def compare_checkpoint(context: Context, /, what: str, source: str, as_json: boo
       0  if the checkpoint is identical or equivalent, or surely within the limit
       1  if the checkpoint differs, or the texts cannot decide
     """
-    from builder.commands import comparing as command
-
     with context.working() as workspace:
-        kept = command.compare_checkpoint(workspace, what, source, command.compare_options(**texts))
+        kept = commands.comparing.compare_checkpoint(
+            workspace, what, source, commands.comparing.compare_options(**texts)
+        )
     return _show_likeness(kept, context, as_json=as_json)
 
 
@@ -402,7 +388,7 @@ _COMPARED = (
 )
 
 
-def likeness_document(kept: KeptLikeness) -> dict[str, Any]:
+def likeness_document(kept: commands.comparing.KeptLikeness) -> dict[str, Any]:
     """The comparison for programs."""
     likeness = kept.likeness
     before, after = likeness.right
@@ -417,8 +403,7 @@ def likeness_document(kept: KeptLikeness) -> dict[str, Any]:
     }
 
 
-def _show_likeness(kept: KeptLikeness, context: Context, *, as_json: bool) -> int:
-    """Prints a comparison; returns the exit code."""
+def _show_likeness(kept: commands.comparing.KeptLikeness, context: Context, *, as_json: bool) -> int:
     if as_json:
         print_json(likeness_document(kept))
     else:
@@ -426,7 +411,7 @@ def _show_likeness(kept: KeptLikeness, context: Context, *, as_json: bool) -> in
     return int(kept.outcome.verdict != "pass")
 
 
-def print_likeness(kept: KeptLikeness, folder: str) -> None:
+def print_likeness(kept: commands.comparing.KeptLikeness, folder: str) -> None:
     """Prints the verdict, a table of the kinds by depth, what differs, and the answers."""
     likeness = kept.likeness
     verdict = output.word(_LIKENESS_WORDS[likeness.verdict], likeness.verdict, bold=True)

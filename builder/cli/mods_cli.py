@@ -9,28 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import commands
 from builder.base import words
 from builder.cli import output
 from builder.cli.main import Group
-from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import (
-    agreed,
-    confirm,
-    data,
-    print_json,
-    print_line,
-    print_message,
-    print_note,
-    print_result,
-    styled,
-)
+from builder.cli.options import Context, json_and_context, names, pass_context, repeated
+from builder.cli.output import confirm, data, print_json, print_line, print_message, print_note, print_result, styled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from builder.base.project import Project
     from builder.building.mod_dry_run import ModVerdict, TriedPatch
-    from builder.commands.mods import ListedMod
     from builder.definitions.mod import Mod
     from builder.moving.copies import Kind, PlannedCopy
 
@@ -63,10 +53,8 @@ def add_mods(context: Context, address: str, name: str | None, everything: bool,
     command shows the scripts that a build would run. If the project already has the mod, the command shows the
     differences before it replaces anything.
     """
-    from builder.commands import mods
-
-    planned = mods.plan_copies(context.project, address, name, print_message, everything=everything)
-    return make_copies(context, planned, mods.add_mods, yes=yes, force=force)
+    planned = commands.mods.plan_copies(context.project, address, name, print_message, everything=everything)
+    return make_copies(context, planned, commands.mods.add_mods, yes=yes, force=force)
 
 
 def _update_command(kind: Kind) -> click.Command:
@@ -82,11 +70,9 @@ def _update_command(kind: Kind) -> click.Command:
     @force_option
     @pass_context
     def update(context: Context, copies: tuple[str, ...], ref: str | None, yes: bool, force: bool) -> int:
-        from builder.commands import mods
-
-        planned, faults = mods.plan_copies_update(context.project, kind, copies, ref, print_message)
-        code = make_copies(context, planned, mods.add_mods, yes=yes, force=force)
-        mods.raise_all(faults)
+        planned, faults = commands.mods.plan_copies_update(context.project, kind, copies, ref, print_message)
+        code = make_copies(context, planned, commands.mods.add_mods, yes=yes, force=force)
+        commands.mods.raise_all(faults)
         return code
 
     return update
@@ -98,16 +84,14 @@ update_recipes = _update_command("recipe")
 def offer_mods(project: Project, names_lacking: Iterable[str]) -> tuple[str, ...]:
     """Asks for each mod that is known to be somewhere whether to fetch it, shows its scripts, and asks whether to take
     it; returns the names of those that were taken."""
-    from builder.commands import mods
-
     taken = []
-    for name, address in mods.known_addresses(project, names_lacking).items():
+    for name, address in commands.mods.known_addresses(project, names_lacking).items():
         if not confirm(f"the recipe names the mod {name}, which the project lacks: fetch it from {address}?"):
             continue
-        planned = mods.plan_copies(project, address, name, print_message, everything=False)
+        planned = commands.mods.plan_copies(project, address, name, print_message, everything=False)
         print_scripts(planned)
         if confirm(f"copy mods/{name} into the project?"):
-            _put_in_place(project, planned, mods.add_mods)
+            _put_in_place(project, planned, commands.mods.add_mods)
             taken.append(name)
     return tuple(taken)
 
@@ -135,8 +119,6 @@ def make_copies(
     scripts_shown: bool = False,
 ) -> int:
     """Shows what would be replaced and, unless they were shown, the scripts of new mods; asks, and makes the copies."""
-    from builder.commands import mods
-
     replacing = [each for each in planned if each.replaces and not each.is_shipped]
     new = [each for each in planned if each.kind == "mod" and each.changes and each not in replacing]
     for each in replacing:
@@ -144,13 +126,13 @@ def make_copies(
     if not scripts_shown:
         print_scripts(new)
     if yes and not force:
-        mods.require_lossless(planned)
+        commands.mods.require_lossless(planned)
     if new and not (yes or scripts_shown) and sys.stdin.isatty():
         taken = ", ".join(f"mods/{each.name}" for each in new)
         if not confirm(f"copy {taken} into the project?", default=True):
             print_result("nothing was changed")
             return 1
-    if replacing and not agreed("replace them?", yes=yes):
+    if replacing and not output.agreed("replace them?", yes=yes):
         print_result("nothing was changed; --yes replaces without asking")
         return 1
     _put_in_place(context.project, planned, make)
@@ -194,13 +176,10 @@ mods.add_command(_update_command("mod"))
 
 
 @mods.command("list")
-@json_option
-@pass_context
+@json_and_context
 def list_(context: Context, as_json: bool) -> None:
     """Show every mod: its changes, requirements, origin and users."""
-    from builder.commands.mods import list_mods
-
-    all_mods = list_mods(context.project)
+    all_mods = commands.mods.list_mods(context.project)
     if as_json:
         print_json({"mods": [_listed_json(listed) for listed in all_mods]})
         return
@@ -214,9 +193,7 @@ def list_(context: Context, as_json: bool) -> None:
         output.print_facts(_facts(listed), widest=("", "conflicts", ""))
 
 
-def _facts(listed: ListedMod) -> list[tuple[str, ...]]:
-    from builder.commands.mods import changes
-
+def _facts(listed: commands.mods.ListedMod) -> list[tuple[str, ...]]:
     users = (
         *(f"definition {name}" for name in listed.definitions),
         *(f"recipe {name}" for name in listed.recipes),
@@ -226,7 +203,7 @@ def _facts(listed: ListedMod) -> list[tuple[str, ...]]:
     if listed.mod:
         requires = ", ".join(f"{name} {specifier}" for name, specifier in listed.mod.requires.items())
         facts = [
-            ("changes", "; ".join(changes(listed.mod))),
+            ("changes", "; ".join(commands.mods.changes(listed.mod))),
             ("requires", requires),
             ("conflicts", ", ".join(listed.mod.conflicts)),
             ("after", ", ".join(listed.mod.after)),
@@ -241,11 +218,8 @@ def _facts(listed: ListedMod) -> list[tuple[str, ...]]:
 
 @mods.command()
 @click.argument("mods", nargs=-1, metavar="[MOD]…", shell_complete=names("mods"))
-@click.option(
-    "--against", "refs", multiple=True, metavar="REF,…", help="Try these versions, tags or commits instead of the pins."
-)
-@json_option
-@pass_context
+@repeated("--against", "refs", metavar="REF,…", help="Try these versions, tags or commits instead of the pins.")
+@json_and_context
 def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_json: bool) -> int:
     """Check whether patches apply, without building.
 
@@ -258,13 +232,11 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
 
     The command ends with 1 if a mod does not apply, or requires another version.
     """
-    from builder.commands.mods import check_mods, check_pinned_mods, require_valid
-
     if refs:
         versions = [each for ref in refs for each in ref.split(",") if each]
-        verdicts = check_mods(context.project, mods, versions, os.environ, print_message)
+        verdicts = commands.mods.check_mods(context.project, mods, versions, os.environ, print_message)
     else:
-        verdicts = check_pinned_mods(context.project, mods, os.environ, print_message)
+        verdicts = commands.mods.check_pinned_mods(context.project, mods, os.environ, print_message)
     if as_json:
         own = groupby(verdicts, lambda verdict: verdict.mod)
         print_json({"mods": [_checked_json(mod, list(of_mod)) for mod, of_mod in own]})
@@ -272,7 +244,7 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
         for line in lines(verdicts, output.width()):
             print_line(line)
     if not mods:
-        require_valid(context.project)
+        commands.mods.require_valid(context.project)
     return 0 if all(verdict.holds for verdict in verdicts) else 1
 
 
@@ -285,9 +257,7 @@ def pin(context: Context, mod: str) -> None:
     The command fetches the current files, and writes their SHA-256 into mod.yaml. A build fails if an address later
     returns different content.
     """
-    from builder.commands.mods import pin_mod_files
-
-    for address, digest, before in pin_mod_files(context.project, mod, os.environ, print_message):
+    for address, digest, before in commands.mods.pin_mod_files(context.project, mod, os.environ, print_message):
         print_result(address)
         changed = f" (before: {before})" if before else ""
         print_result(f"  sha256 {digest}{', unchanged' if before == digest else changed}")
@@ -298,16 +268,14 @@ def pin(context: Context, mod: str) -> None:
 @pass_context
 def new(context: Context, name: str) -> None:
     """Create a working mod, with every key explained and a test."""
-    from builder.commands.mods import new_mod
-
-    files = new_mod(context.project, name)
+    files = commands.mods.new_mod(context.project, name)
     for file in files:
         print_result(context.project.relative(file))
     begun = files[0].parent.name
     print_result(f"next: `builder mods check {begun}`, then `builder build TARGET --mod {begun}`")
 
 
-def _listed_json(listed: ListedMod) -> dict[str, Any]:
+def _listed_json(listed: commands.mods.ListedMod) -> dict[str, Any]:
     """A mod of the list. One that cannot be read has no ``changes``, and its ``problem`` says why."""
     mod, of_patch = listed.mod, "file package strip"
     changes = mod and {
@@ -328,15 +296,12 @@ def _listed_json(listed: ListedMod) -> dict[str, Any]:
 
 def _checked_json(mod: Mod, verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
     """The targets that a mod was tried on, the outcome of each of its patches there, and what its script does."""
-    keys = "target state holds hint=is_hint excluded_by=excluded missing"
     tried = "file package against state=outcome.state problem=outcome.problem offsets=outcome.offsets"
-    tried += " reduced=outcome.reduced"
-    script = verdicts[0].script
-    return {
-        **data(mod, "mod=name requires"),
-        "checks": [{**data(each, keys), "patches": data(each.tried, tried)} for each in verdicts],
-        "script": data(script, "file=name patches downloads run_time"),
-    }
+    keys = (
+        f"target state holds hint=is_hint excluded_by=excluded missing patches=tried({tried} reduced=outcome.reduced)"
+    )
+    script = data(verdicts[0].script, "file=name patches downloads run_time")
+    return {**data(mod, "mod=name requires"), "checks": data(verdicts, keys), "script": script}
 
 
 def lines(verdicts: Sequence[ModVerdict], columns: int) -> Iterator[str]:

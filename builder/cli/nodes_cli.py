@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import commands
 from builder.base.errors import BuilderError
 from builder.cli import output
 from builder.cli.main import Group
-from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.options import Context, json_and_context, names, repeated
 from builder.cli.output import agreed, data, print_json, print_line, print_message, print_result
 
 if TYPE_CHECKING:
@@ -30,8 +31,7 @@ _timeout_option = click.option(
 
 @click.group(cls=Group, invoke_without_command=True)
 @_timeout_option
-@json_option
-@pass_context
+@json_and_context
 def nodes(context: Context, timeout: int | None, as_json: bool) -> None:
     """Show which node has which image, and what it serves.
 
@@ -44,11 +44,10 @@ def nodes(context: Context, timeout: int | None, as_json: bool) -> None:
             option = "--json" if as_json else "--timeout"
             raise click.UsageError(f"`{option}` goes after the name of the command", ctx)
         return
-    from builder.commands import nodes as command
-
-    states = command.nodes_state(context.project, os.environ, timeout, print_message)
+    states = commands.nodes.nodes_state(context.project, os.environ, timeout, print_message)
     if as_json:
-        print_json({"nodes": [_node(state) for state in states]})
+        of_images, of_servers = "images(image state latest current stale)", "serving(name image model? state stale)"
+        print_json({"nodes": data(states, f"node engine=host error? {of_images} {of_servers}")})
     elif not states:
         print_result(
             "builder.yaml names no nodes. Add them there: `nodes: {spark2: ssh://USER@HOST}`; "
@@ -65,8 +64,7 @@ def nodes(context: Context, timeout: int | None, as_json: bool) -> None:
 @click.argument("node_names", nargs=-1, metavar="[NODE]…", shell_complete=names("nodes"))
 @click.option("--yes", is_flag=True, help="Write builder.yaml without asking.")
 @_timeout_option
-@json_option
-@pass_context
+@json_and_context
 def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: int | None, as_json: bool) -> int:
     """Fill in the link of each node in builder.yaml: address, interface and RoCE devices.
 
@@ -76,9 +74,7 @@ def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: 
 
     The command ends with 1 if a machine could not be reached.
     """
-    from builder.commands import nodes as command
-
-    discovery = command.discover_nodes(context.project, os.environ, node_names, print_message, timeout)
+    discovery = commands.nodes.discover_nodes(context.project, os.environ, node_names, print_message, timeout)
     if not as_json:
         output.print_table(("NODE", "SETTING", "VALUE"), list(_discovered_rows(discovery)))
         if discovery.changed:
@@ -87,7 +83,7 @@ def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: 
             print_line(output.line(line))
     written = discovery.changed and agreed("write builder.yaml?", yes=yes, as_json=as_json)
     if written:
-        command.write_nodes(context.project, discovery)
+        commands.nodes.write_nodes(context.project, discovery)
     if as_json:
         shown = [_discovered_json(node, *answer) for node, answer in discovery.nodes.items()]
         print_json({"nodes": shown, "difference": list(discovery.difference()), "written": written})
@@ -104,17 +100,9 @@ def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: 
 
 @nodes.command()
 @click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
-@click.option(
-    "--node",
-    "node_names",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=names("nodes"),
-    help="Check only this node. Repeatable.",
-)
+@repeated("--node", "node_names", metavar="NAME", kinds="nodes", help="Check only this node. Repeatable.")
 @_timeout_option
-@json_option
-@pass_context
+@json_and_context
 def check(context: Context, what: str | None, node_names: tuple[str, ...], timeout: int | None, as_json: bool) -> int:
     """Try everything that nodes need to serve one model together.
 
@@ -123,9 +111,7 @@ def check(context: Context, what: str | None, node_names: tuple[str, ...], timeo
     and the model. Otherwise, each node must have what the other nodes have. The command ends with 1 if anything is
     wrong.
     """
-    from builder.commands import nodes as command
-
-    by_node = command.check_nodes(context.project, os.environ, what, node_names, timeout, print_message)
+    by_node = commands.nodes.check_nodes(context.project, os.environ, what, node_names, timeout, print_message)
     findings = [(node, each) for node, own in by_node.items() for each in own]
     if as_json:
         keys = "check=subject verdict message remedy?"
@@ -185,11 +171,3 @@ def _serving_words(state: NodeState, image: str) -> str:
 
 def _listed(words: Sequence[str]) -> str:
     return ", ".join(filter(None, words))
-
-
-def _node(state: NodeState) -> dict[str, Any]:
-    return {
-        **data(state, "node engine=host error?"),
-        "images": data(state.images, "image state latest current stale"),
-        "serving": data(state.serving, "name image model? state stale"),
-    }

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import commands
 from builder.base.words import did_you_mean
 from builder.cli import output
-from builder.cli.output import verbosity_options
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -60,8 +60,24 @@ class Context:
             yield self.workspace(report)
 
 
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def together(*decorators: Decorator) -> Decorator:
+    """Returns one decorator that adds all of these, in this order."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for each in reversed(decorators):
+            command = each(command)
+        return command
+
+    return add
+
+
 pass_context = click.make_pass_decorator(Context)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+json_and_context = together(json_option, pass_context)
+verbosity_and_context = together(output.verbosity_options, pass_context)
 
 
 # Completions that a shell offers after TAB: options by click, names from the project's files, without the engine.
@@ -73,33 +89,28 @@ Completer = Callable[["click.Context", "click.Parameter", str], list[str]]
 
 def names(*kinds: str) -> Completer:
     """Completes these kinds of names, as `builder.commands.about` has them (``definitions``, ``models``, …)."""
+    return _completer(lambda project, _ctx: (name for kind in kinds for name in commands.about.NAMES[kind](project)))
 
+
+def _completer(read_names: Callable[[Project, click.Context], Iterable[object]]) -> Completer:
     def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
         from builder.base.errors import BuilderError
-        from builder.commands import about
 
+        # Click calls no group on the way to a completion, so the command's own context may not be there yet.
+        context = ctx.find_object(Context) or Context(ctx.find_root().params.get("project") or ".")
         try:
-            project: Project = _context(ctx).project
-            candidates = [str(name) for kind in kinds for name in about.NAMES[kind](project)]
+            return matching(map(str, read_names(context.project, ctx)), incomplete)
         except BuilderError:  # not in a project, or a file in it is broken: there is nothing to offer
             return []
-        return matching(candidates, incomplete)
 
     return complete
 
 
-def numbers(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Completes the numbers of the repository, definition, recipe or model that the command line has as its target."""
-    from builder.base.errors import BuilderError
-    from builder.commands import about
-
-    try:
-        # An option that still lacks its value keeps click from assigning the arguments before it.
-        target = ctx.params.get("target") or next(iter(ctx.args), "")
-        candidates = about.numbers(_context(ctx).project, str(target))
-    except BuilderError:
-        return []
-    return matching(candidates, incomplete)
+# The numbers of the repository, definition, recipe or model that the command line has as its target. An option that
+# still lacks its value keeps click from assigning the arguments before it.
+numbers = _completer(
+    lambda project, ctx: commands.about.numbers(project, str(ctx.params.get("target") or next(iter(ctx.args), "")))
+)
 
 
 def matching(candidates: Iterable[str], incomplete: str) -> list[str]:
@@ -110,9 +121,10 @@ def matching(candidates: Iterable[str], incomplete: str) -> list[str]:
     )
 
 
-def _context(ctx: click.Context) -> Context:
-    """The command's own context; click calls no group on the way to a completion, so it may not be there yet."""
-    return ctx.find_object(Context) or Context(ctx.find_root().params.get("project") or ".")
+def repeated(*declarations: str, metavar: str, help: str, kinds: str = "") -> Decorator:  # noqa: A002
+    """An option that may be given several times; a shell completes names of ``kinds``, separated by spaces."""
+    complete = names(*kinds.split()) if kinds else None
+    return click.option(*declarations, multiple=True, metavar=metavar, shell_complete=complete, help=help)
 
 
 # Options that several commands share, and the types of the values of options and arguments.
@@ -137,21 +149,6 @@ class WordChoice(click.Choice[str]):
 platform_option = click.option(
     "--platform", type=WordChoice(PLATFORMS), help="Use this platform instead of the definition's platform."
 )
-set_option = click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Set an argument of the Dockerfile template, instead of the value in image.yaml. Repeatable.",
-)
-update_option = click.option(
-    "--update",
-    multiple=True,
-    metavar="SOURCE[=REF]",
-    shell_complete=names("sources"),
-    help="Resolve SOURCE (base, vllm, python …) again. REF is a branch, tag, commit or wheel version, or `release` for"
-    " the newest release that is some days old. Repeatable.",
-)
 
 
 def parse_age(_context: click.Context, _parameter: click.Parameter, text: str | None) -> timedelta | None:
@@ -166,14 +163,12 @@ def parse_age(_context: click.Context, _parameter: click.Parameter, text: str | 
     return timedelta(**{unit: int(number)})
 
 
-def parse_update(texts: tuple[str, ...]) -> dict[str, str | None]:
-    """Parses ``SOURCE[=REF]``; returns the refs by source."""
-    parts = (text.partition("=") for text in texts)
-    return {name: ref or None for name, _, ref in parts}
+def _parse_update(_ctx: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str | None]:
+    return {name: ref or None for name, _, ref in (text.partition("=") for text in texts)}
 
 
-def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
-    """Parses ``--set KEY=VALUE``; returns the values by key. Raises click's error for one without a `=`."""
+def _parse_settings(_ctx: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    """Parses ``KEY=VALUE``; returns the values by key. Raises click's error for text without a `=`."""
     values = {}
     for text in texts:
         key, sign, values[key] = text.partition("=")
@@ -182,21 +177,33 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
     return values
 
 
+update_option = click.option(
+    "--update",
+    multiple=True,
+    metavar="SOURCE[=REF]",
+    callback=_parse_update,
+    shell_complete=names("sources"),
+    help="Resolve SOURCE (base, vllm, python …) again. REF is a branch, tag, commit or wheel version, or `release` for"
+    " the newest release that is some days old. Repeatable.",
+)
+
+
+def set_option(text: str) -> Decorator:
+    """The option ``--set`` with this help."""
+    return click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", callback=_parse_settings, help=text)
+
+
+template_option = set_option(
+    "Set an argument of the Dockerfile template, instead of the value in image.yaml. Repeatable."
+)
+
+
+def without(name: str, kept: str, text: str) -> Decorator:
+    """A flag that leaves something out: ``kept`` is true unless the flag ``name`` is given."""
+    return click.option(name, kept, is_flag=True, callback=lambda _ctx, _parameter, given: not given, help=text)
+
+
 # The arguments and options of the commands that serve a recipe, or render what serves it.
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-def together(*decorators: Decorator) -> Decorator:
-    """Returns one decorator that adds all of these, in this order."""
-
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        for each in reversed(decorators):
-            command = each(command)
-        return command
-
-    return add
-
 
 # The options that set a key of the recipe.
 _KEYS = ("port", "host", "tensor_parallel", "gpu_memory_utilization", "max_model_len")
@@ -220,15 +227,14 @@ serve_options = together(
         help="Use this share of the GPU's memory.",
     ),
     click.option("--max-model-len", type=click.IntRange(min=1), metavar="N", help="Limit the context to N tokens."),
-    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a {KEY} of the command."),
+    set_option("Set a {KEY} of the command."),
 )
 node_options = together(
-    click.option(
+    repeated(
         "--node",
         "nodes",
-        multiple=True,
         metavar="NAME",
-        shell_complete=names("nodes"),
+        kinds="nodes",
         help="Serve on this node; the first one answers requests. Repeatable.",
     ),
     click.option(
@@ -236,25 +242,22 @@ node_options = together(
     ),
 )
 container_options = together(
-    click.option(
+    repeated(
         "--volume",
         "volumes",
-        multiple=True,
         metavar="SRC:DST[:ro]",
         help="Mount SRC, a folder or file of this machine, as DST in the container.",
     ),
-    click.option(
+    repeated(
         "--env",
         "-e",
-        multiple=True,
         metavar="NAME[=VALUE]",
         help="Set an environment variable of the server. NAME alone passes the value on this machine. A value that"
         " looks like a secret is not stored.",
     ),
-    click.option(
+    repeated(
         "--publish",
         "-p",
-        multiple=True,
         metavar="[ADDRESS:]PORT:INSIDE",
         help="Publish port INSIDE as PORT of this machine, instead of using the host's network.",
     ),
@@ -274,12 +277,12 @@ serving_options = together(
     click.option("--force", is_flag=True, help="Start the server even if memory will probably run out."),
     node_options,
     click.option("--detach", "-d", is_flag=True, help="Do not wait until the server answers."),
-    verbosity_options,
+    output.verbosity_options,
 )
 
 
 def serve_request(what: str, options: dict[str, Any]) -> ServeRequest:
-    """Returns what was typed of the options above. Raises click's error for a ``--set`` without a `=`."""
+    """Returns what was typed of the options above."""
     from builder.definitions.configuration import RequestedOptions
     from builder.serving.preparation import ServeRequest
 
@@ -287,7 +290,7 @@ def serve_request(what: str, options: dict[str, Any]) -> ServeRequest:
     typed = {key: options[key] for key in ("volumes", "env", "publish", "earlyoom", "memory") if key in options}
     return ServeRequest(
         what,
-        {**values, **parse_settings(options["settings"])},
+        {**values, **options["settings"]},
         options["extra"],
         options["nodes"],
         None if options["ray"] is None else "ray" if options["ray"] else "mp",

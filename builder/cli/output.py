@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from builder.base.events import Diagnosis
     from builder.evidence.run_record import Finding
     from builder.evidence.standing import ImageEvidence
+    from builder.lab.upgrade_journal import InterruptedUpgrade
     from builder.lock.model import Status
 
 
@@ -121,8 +122,7 @@ _BY_SIGN = {"+": _ADDED, "-": _REMOVED}
 
 
 def word(text: str | None, shown: str = "", *, bold: bool | None = None) -> str:
-    """A word for a change or a state in its colour, or ``shown`` in that colour; any other word unchanged; empty for
-    None."""
+    """A word for a change or a state in its colour, or ``shown`` in that colour; any other word unchanged."""
     if not text:
         return ""
     shown = shown or text
@@ -150,8 +150,7 @@ _WORD = r"(?:`[^`]*`|\S)+"
 
 
 def width(stream: TextIO | None = None) -> int:
-    """Returns the columns of the terminal behind ``stream`` (by default standard output); UNLIMITED where a program
-    reads it."""
+    """The columns of the terminal behind ``stream`` (standard output); UNLIMITED where a program reads it."""
     stream = stream or sys.stdout
     return terminal_columns(stream) if stream.isatty() else UNLIMITED
 
@@ -205,17 +204,16 @@ def level() -> Verbosity:
 
 def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the two options, for commands that print something while they work."""
-    quiet = _option("--quiet", "-q", "quiet", "Print only the result and errors.")
-    verbose = _option("--verbose", "-v", "verbose", "Also show the output of each step.")
-    return quiet(verbose(command))
 
-
-def _option(name: str, short: str, value: Verbosity, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def keep(ctx: click.Context, _parameter: click.Parameter, given: bool) -> None:
+    def keep(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:
         if given:
-            ctx.meta[_KEY] = value
+            ctx.meta[_KEY] = parameter.name
 
-    return click.option(name, short, is_flag=True, expose_value=False, callback=keep, help=text)
+    texts = {"quiet": "Print only the result and errors.", "verbose": "Also show the output of each step."}
+    for name, text in reversed(texts.items()):
+        option = click.option(f"--{name}", f"-{name[0]}", is_flag=True, expose_value=False, callback=keep, help=text)
+        command = option(command)
+    return command
 
 
 # Printing: results to standard output, everything else to standard error, folded to the width of the terminal. All
@@ -226,14 +224,17 @@ STREAM = "standard output"
 """What an OSError names that came from printing."""
 
 
-def print_result(text: str, hanging: int = 2) -> None:
+def print_result(text: str, hanging: int = 2, *, err: bool = False) -> None:
     """Prints one or several lines of the result; folded lines are indented by ``hanging`` more columns."""
-    _print(text, err=False, hanging=hanging)
+    columns = width(sys.stderr if err else sys.stdout)
+    for line in visible(text).split("\n"):
+        for folded in fold(line, columns, hanging):
+            print_line(folded, err=err)
 
 
 def print_note(text: str) -> None:
     """Prints to standard error, so that standard output has nothing but the result."""
-    _print(text, err=True)
+    print_result(text, err=True)
 
 
 def print_line(text: str = "", *, err: bool = False) -> None:
@@ -242,8 +243,7 @@ def print_line(text: str = "", *, err: bool = False) -> None:
 
 
 def print_document(text: str) -> None:
-    """Prints a whole document to standard output: unchanged for a program or a file, with visible control characters
-    on a terminal."""
+    """Prints a whole document: unchanged for a program or a file, with visible control characters on a terminal."""
     _echo(visible(text) if sys.stdout.isatty() else text, nl=False)
 
 
@@ -296,20 +296,11 @@ def print_error(failure: BuilderError, label: str = "error:") -> None:
         _print_hint(failure.hint)
 
 
-# Click names its own types; the longer name of a pair stands first.
-_TYPES_OF_CLICK = {
-    "is not a valid integer range": "is not a whole number",
-    "is not a valid integer": "is not a whole number",
-    "is not a valid float range": "is not a number",
-    "is not a valid float": "is not a number",
-}
-
-
 def print_usage_error(failure: click.ClickException) -> None:
     """Prints a mistake in the command as typed."""
     message = failure.format_message().replace("\n\t", " ")  # click puts each choice on a line of its own
-    for theirs, ours in _TYPES_OF_CLICK.items():
-        message = message.replace(theirs, ours)
+    message = re.sub("is not a valid integer(?: range)?", "is not a whole number", message)
+    message = re.sub("is not a valid float(?: range)?", "is not a number", message)
     _print_error_lines("error:", message)
     if isinstance(failure, click.UsageError) and failure.ctx:
         _print_hint(f"`{failure.ctx.command_path} --help` shows how to use the command")
@@ -322,14 +313,18 @@ def _print_hint(hint: str) -> None:
 def _print_error_lines(label: str, message: str) -> None:
     first, *rest = message.splitlines() or ["no message"]
     for line in (f"{styled(label, fg='red', bold=True)} {first}", *(f"  {line}" for line in rest)):
-        _print(line, err=True, hanging=4)
+        print_result(line, hanging=4, err=True)
+
+
+# A name, the path of an attribute, the keys of its items (which may have items, too), and a mark.
+_JSON_KEY = r"(?:(\w+)=)?([\w.]+)(?:\(((?:[^()]|\([^()]*\))*)\))?([?~]?)"
 
 
 def data(value: object, keys: str = "") -> Any:
     """``value`` for JSON, as `records.plain` has it. ``keys`` chooses what is shown of a dataclass, or of each in a
     sequence, in this order: ``size`` is an attribute, ``said=message`` one under another name,
     ``gpu=subject.machine.gpu`` one further inside, or null if a value on that path is null. ``note?`` is null if it is
-    empty, ``seconds~`` has one decimal."""
+    empty, ``seconds~`` has one decimal, ``runs(name file)`` has these keys of each run."""
     from builder.base.records import plain
 
     if not keys or value is None or isinstance(value, str | int | float):
@@ -339,14 +334,13 @@ def data(value: object, keys: str = "") -> Any:
     if isinstance(value, Iterable):
         return [data(each, keys) for each in value]
     chosen = {}
-    for key in keys.split():
-        name, _, path = key.rstrip("?~").rpartition("=")
+    for name, path, inner, mark in re.findall(_JSON_KEY, keys):
         shown: Any = value
         for part in path.split("."):
             shown = None if shown is None else getattr(shown, part)
-        if key.endswith("~") and isinstance(shown, float):
+        if mark == "~" and isinstance(shown, float):
             shown = round(shown, 1)
-        chosen[name or path] = plain(None if key.endswith("?") and not shown else shown)
+        chosen[name or path] = data(None if mark == "?" and not shown else shown, inner)
     return chosen
 
 
@@ -356,13 +350,6 @@ def print_json(content: object, keys: str = "", indent: int | None = 1) -> None:
 
     document = dumps({"schema_version": 1, **data(content, keys)}, indent=indent, ensure_ascii=False)
     _echo(of_json(document))
-
-
-def _print(text: str, *, err: bool, hanging: int = 2) -> None:
-    columns = width(sys.stderr if err else sys.stdout)
-    for line in visible(text).split("\n"):
-        for folded in fold(line, columns, hanging):
-            print_line(folded, err=err)
 
 
 def _echo(text: str, *, err: bool = False, nl: bool = True, color: bool | None = None) -> None:
@@ -420,7 +407,6 @@ def _indent(widths: Sequence[int]) -> int:
 
 
 def _row(start: str, last: str, columns: int) -> list[str]:
-    """The lines of a row; ``start`` is the text before its ``last`` column."""
     indent = columns_of(start)
     room = columns - indent
     beside, below = _folded(last, room), _folded(last, columns - len(GAP))
@@ -478,3 +464,12 @@ def finding_word(finding: Finding) -> str:
     if finding.verdict != "pass":
         return finding.verdict
     return "note" if finding.check in {"tokens", "pp"} else "limit"
+
+
+def interrupted_upgrade(interrupted: InterruptedUpgrade) -> dict[str, Any]:
+    """An interrupted upgrade as JSON: its stage, and the command that continues it."""
+    keys = (
+        "subject=model stage=upgrade.stage? before=upgrade.before? candidate=upgrade.candidate? "
+        "started=upgrade.started? problem?"
+    )
+    return {**data(interrupted, keys), "goes_on_with": f"builder upgrade {interrupted.text}"}

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from builder import commands
 from builder.cli import output
-from builder.cli.options import Context, WordChoice, json_option, names, numbers, pass_context
+from builder.cli.options import Context, WordChoice, json_and_context, names, numbers, together
 from builder.cli.output import data, print_json, print_result
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from builder.commands.pointing import WeightsChange
-    from builder.lock.model import ImageName, Status
+    from builder.lock.model import Status
     from builder.numbers.pointers import PointerMove
 
 
@@ -45,7 +45,6 @@ def print_moves(
 
 
 def _moves(moves: Iterable[PointerMove]) -> list[dict[str, Any]]:
-    """The moves as JSON."""
     return [
         {"what": move.what, "kind": "model" if move.is_model else "repository", **data(move, "from=origin to")}
         for move in moves
@@ -53,20 +52,22 @@ def _moves(moves: Iterable[PointerMove]) -> list[dict[str, Any]]:
 
 
 STATUSES = ("good", "bad", "unmarked", "untested")
+evidence_options = together(
+    click.option("--force", is_flag=True, help="Continue even if the image is marked bad, or lacks required evidence."),
+    click.option(
+        "--note", default="", metavar="TEXT", help="Record this reason with --force; required if evidence is missing."
+    ),
+)
 
 
 @click.command()
 @click.argument("model", metavar="MODEL|RECIPE", shell_complete=names("models", "recipes"))
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
-@click.option("--force", is_flag=True, help="Continue even if the image is marked bad, or lacks required evidence.")
-@click.option(
-    "--note", default="", metavar="TEXT", help="Record this reason with --force; required if evidence is missing."
-)
+@evidence_options
 @click.option(
     "--checkpoint", metavar="NAME[@REVISION]", shell_complete=names("checkpoints"), help="Serve these weights."
 )
-@json_option
-@pass_context
+@json_and_context
 def pair(
     context: Context, model: str, image: str, force: bool, note: str, checkpoint: str | None, as_json: bool
 ) -> None:
@@ -74,9 +75,9 @@ def pair(
 
     Other models stay where they are. To go back: `builder rollback MODEL`.
     """
-    from builder.commands import pointing as command
-
-    result = command.pair_model(context.workspace(), model, image, force=force, note=note, checkpoint=checkpoint)
+    result = commands.pointing.pair_model(
+        context.workspace(), model, image, force=force, note=note, checkpoint=checkpoint
+    )
     moved, weights = (result.move,) if result.move else (), result.weights
     if as_json:
         print_json(
@@ -93,20 +94,16 @@ def pair(
             f"  recipe: {result.recipe}" if result.recipe else "  no recipe; to add one: `builder build RECIPE`"
         )
     elif weights:
-        _print_weights(result.model, result.image, weights)
+        # A rollback goes to another image, so the way back to the weights before is shown here.
+        before, same = weights.before, f"{result.model} with {result.image}"
+        print_result(f"{same}: {output.moved(before.short if before else 'its own weights', weights.now.short)}")
+        if before:
+            again = f"builder pair {result.model} {result.image} --checkpoint {before.short}"
+            print_result(f"  to go back: `{again}`")
     elif result.is_new_recipe:
         print_result(f"{result.model} is still paired with {result.image}; {result.recipe} serves it now")
     else:
         print_result(f"{result.model} is already paired with {result.image}")
-
-
-def _print_weights(model: str, image: ImageName, weights: WeightsChange) -> None:
-    """Other weights with the same image: a rollback goes to another image, so the way back is shown here."""
-    before = weights.before
-    own = before.short if before else "its own weights"
-    print_result(f"{model} with {image}: {output.moved(own, weights.now.short)}")
-    if before:
-        print_result(f"  to go back: `builder pair {model} {image} --checkpoint {before.short}`")
 
 
 @click.command()
@@ -117,8 +114,7 @@ def _print_weights(model: str, image: ImageName, weights: WeightsChange) -> None
     metavar="TEXT",
     help="Record what you observed. Without it, the earlier note stays if the status is the same.",
 )
-@json_option
-@pass_context
+@json_and_context
 def mark(context: Context, what: str, status: str, note: str | None, as_json: bool) -> None:
     """Record how well an image works, or a model on its image.
 
@@ -126,10 +122,8 @@ def mark(context: Context, what: str, status: str, note: str | None, as_json: bo
 
     Rollback skips an image that is marked bad. Promoting or pairing such an image requires --force.
     """
-    from builder.commands import pointing as command
-
     recorded = cast("Status", "untested" if status == "unmarked" else status)  # the word of images.lock
-    result = command.mark_image(context.workspace(), what, recorded, note)
+    result = commands.pointing.mark_image(context.workspace(), what, recorded, note)
     if as_json:
         print_json(result, "what image status note changed pointed_at_by")
         return
@@ -141,55 +135,40 @@ def mark(context: Context, what: str, status: str, note: str | None, as_json: bo
         print_result(f"  {pointer} still points to this image; to go back: `builder rollback {pointer}`")
 
 
-@click.command()
-@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions", "models", "recipes"))
-@json_option
-@pass_context
-def keep(context: Context, image: str, as_json: bool) -> None:
-    """Keep an image when others are pruned.
+def _keeping(name: str, text: str, *, kept: bool) -> click.Command:
+    @click.command(name, help=text)
+    @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions", "models", "recipes"))
+    @json_and_context
+    def command(context: Context, image: str, as_json: bool) -> None:
+        name, changed = commands.keep.keep_image(context.workspace(), image, kept=kept)
+        if as_json:
+            print_json({"image": name, "pinned": kept, "changed": changed})
+            return
+        word = "kept" if kept else "not kept"
+        which = "" if image.endswith(f":{name.number}") else f", the image that {image} means now,"
+        print_result(f"{name}{which} is {word}" if changed else f"{name}{which} was already {word}")
 
-    A model or a recipe means the image that serves it. An image without a number means the current image.
-    """
-    _set_kept(context, image, as_json, kept=True)
-
-
-@click.command()
-@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions", "models", "recipes"))
-@json_option
-@pass_context
-def release(context: Context, image: str, as_json: bool) -> None:
-    """Undo `builder keep`: let `builder prune` remove the image."""
-    _set_kept(context, image, as_json, kept=False)
+    return command
 
 
-def _set_kept(context: Context, image: str, as_json: bool, *, kept: bool) -> None:
-    from builder.commands import keep as command
+_KEEP = """Keep an image when others are pruned.
 
-    name, changed = command.keep_image(context.workspace(), image, kept=kept)
-    if as_json:
-        print_json({"image": name, "pinned": kept, "changed": changed})
-        return
-    word = "kept" if kept else "not kept"
-    which = "" if image.endswith(f":{name.number}") else f", the image that {image} means now,"
-    print_result(f"{name}{which} is {word}" if changed else f"{name}{which} was already {word}")
+A model or a recipe means the image that serves it. An image without a number means the current image.
+"""
+keep = _keeping("keep", _KEEP, kept=True)
+release = _keeping("release", "Undo `builder keep`: let `builder prune` remove the image.", kept=False)
 
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
-@click.option("--force", is_flag=True, help="Continue even if the image is marked bad, or lacks required evidence.")
-@click.option(
-    "--note", default="", metavar="TEXT", help="Record this reason with --force; required if evidence is missing."
-)
-@json_option
-@pass_context
+@evidence_options
+@json_and_context
 def promote(context: Context, image: str, force: bool, note: str, as_json: bool) -> None:
     """Make an image the current one, and move `latest` to it.
 
     Each model stays with the image that it is paired with.
     """
-    from builder.commands import pointing as command
-
-    result = command.promote_image(context.workspace(), image, force=force, note=note)
+    result = commands.pointing.promote_image(context.workspace(), image, force=force, note=note)
     if as_json:
         print_json({"image": result.image, "moves": _moves(result.moves), **data(result, "differences staying")})
     elif result.moves:
@@ -213,8 +192,7 @@ _STAYS = {False: "still serves from", True: "would still serve from"}
 @click.option("--force", is_flag=True, help="Go to number N even if N is marked bad, or lacks required evidence.")
 @click.option("--dry-run", is_flag=True, help="Show what would move, but move nothing.")
 @click.option("--restart", is_flag=True, help="Restart the affected servers from their new image.")
-@json_option
-@pass_context
+@json_and_context
 def rollback(
     context: Context, target: str, to: int | None, force: bool, dry_run: bool, restart: bool, as_json: bool
 ) -> None:
@@ -231,11 +209,9 @@ def rollback(
     TARGET   a definition or repository: its `latest` moves; models stay
              a recipe: both the `latest` of its image and its model move
     """
-    from builder.commands import rollback as command
-
     if restart and (dry_run or as_json):
         raise click.UsageError(f"--restart cannot be combined with {'--dry-run' if dry_run else '--json'}")
-    roll_back = command.preview_rollback if dry_run else command.roll_back
+    roll_back = commands.rollback.preview_rollback if dry_run else commands.rollback.roll_back
     result = roll_back(context.workspace(), target, to, force=force)
     if as_json:
         print_json(
@@ -244,8 +220,7 @@ def rollback(
                 "moves": _moves(result.moves),
                 "passed_over": list(result.passed),
                 "reasons": result.passed,
-                **data(result, "differences staying"),
-                "serving": data(result.serving, "name model image"),
+                **data(result, "differences staying serving(name model image)"),
             }
         )
         return
@@ -255,20 +230,15 @@ def rollback(
         print_result(f"  skipped: {name} {reason}")
     for server in result.serving:
         if restart:
-            _restart(context, server.name)
+            from builder.cli.serve_cli import print_served
+            from builder.serving.preparation import ServeRequest
+
+            with context.working() as workspace:
+                restarted = commands.servers.restart_server(workspace, ServeRequest(server.name, {}), detach=False)
+            print_served(restarted)
         else:
             print_result(
                 f"  {server.name} {_STAYS[dry_run]} {server.image}; to switch: `builder restart {server.name}`"
             )
     if restart and not result.serving:
         print_result("  no server of this machine has to be restarted; `builder status` shows all servers")
-
-
-def _restart(context: Context, name: str) -> None:
-    from builder.cli.serve_cli import print_served
-    from builder.commands import servers as command
-    from builder.serving.preparation import ServeRequest
-
-    with context.working() as workspace:
-        result = command.restart_server(workspace, ServeRequest(name, {}), detach=False)
-    print_served(result)

@@ -10,32 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import commands
 from builder.base import words
-from builder.cli import mods_cli, output
+from builder.cli import mods_cli, options, output
 from builder.cli.main import Group
-from builder.cli.options import (
-    Context,
-    WordChoice,
-    container_options,
-    extra_argument,
-    json_option,
-    names,
-    node_options,
-    pass_context,
-    serve_options,
-    serve_request,
-)
-from builder.cli.output import (
-    agreed,
-    confirm,
-    data,
-    print_document,
-    print_json,
-    print_line,
-    print_message,
-    print_note,
-    print_result,
-)
+from builder.cli.options import Context, json_and_context, names, node_options, pass_context, serve_request
+from builder.cli.output import data, print_document, print_json, print_line, print_message, print_note, print_result
 from builder.commands.recipes import FORMATS
 
 if TYPE_CHECKING:
@@ -58,13 +38,10 @@ recipes.add_command(mods_cli.update_recipes)
 
 
 @recipes.command("list")
-@json_option
-@pass_context
+@json_and_context
 def list_(context: Context, as_json: bool) -> None:
     """Show the project's recipes, and the image that serves each."""
-    from builder.commands import recipes
-
-    rows, engine_error = recipes.list_recipes(context.workspace())
+    rows, engine_error = commands.recipes.list_recipes(context.workspace())
     if as_json:
         print_json({"recipes": list(map(_row_document, rows))})
         return
@@ -78,19 +55,16 @@ def list_(context: Context, as_json: bool) -> None:
 
 @recipes.command()
 @click.argument("recipe", shell_complete=names("recipes"))
-@extra_argument
-@serve_options
+@options.extra_argument
+@options.serve_options
 @node_options
-@json_option
-@pass_context
-def show(context: Context, /, recipe: str, as_json: bool, **options: Any) -> None:
+@json_and_context
+def show(context: Context, /, recipe: str, as_json: bool, **chosen: Any) -> None:
     """Show what a recipe starts, and the image that serves it.
 
     With --node, the command shows what each node starts. A NAME that is not in builder.yaml means an address.
     """
-    from builder.commands import recipes
-
-    shown, engine_error = recipes.show_recipe(context.workspace(), serve_request(recipe, options))
+    shown, engine_error = commands.recipes.show_recipe(context.workspace(), serve_request(recipe, chosen))
     if as_json:
         command = data(shown.command, "argv env port host model script=is_script served_names=served before")
         print_json({**_row_document(shown.row), "note": shown.note, "command": command, "nodes": shown.nodes})
@@ -149,18 +123,18 @@ def add(
         if everything or with_mods or force or hardware:
             raise click.UsageError("--mend cannot be combined with --all, --with-mods, --hardware or --force")
         return _mend(context, address, name, yes=yes)
-    from builder.commands import recipes
-
-    planned = recipes.plan_recipe_copies(
+    planned = commands.recipes.plan_recipe_copies(
         context.project, address, name, print_message, everything=everything, hardware=hardware
     )
     named = ", ".join(mod.name for mod in planned.mods)
     asks = bool(named) and not with_mods and not yes and sys.stdin.isatty()
     if asks:
         mods_cli.print_scripts(planned.mods)
-        with_mods = confirm(f"also copy the mods that the recipe names ({named})?", default=True)
-    together = recipes.together(planned, with_mods=with_mods)
-    code = mods_cli.make_copies(context, together, recipes.add_recipes, yes=yes, force=force, scripts_shown=asks)
+        with_mods = output.confirm(f"also copy the mods that the recipe names ({named})?", default=True)
+    together = commands.recipes.together(planned, with_mods=with_mods)
+    code = mods_cli.make_copies(
+        context, together, commands.recipes.add_recipes, yes=yes, force=force, scripts_shown=asks
+    )
     lacking = ", ".join(mod.name for mod in planned.mods if not mod.is_shipped)
     shipped = ", ".join(mod.name for mod in planned.mods if mod.is_shipped and mod.replaces)
     if lacking and not with_mods:
@@ -185,9 +159,7 @@ def convert(context: Context, recipe: str, version: str | None) -> None:
     Comments at the top list what the other version cannot express. The command then reads the result. It ends with an
     error if the result would start a different server.
     """
-    from builder.commands import recipes
-
-    print_document(recipes.convert_recipe(context.project, recipe, int(version) if version else None))
+    print_document(commands.recipes.convert_recipe(context.project, recipe, int(version) if version else None))
 
 
 @recipes.command()
@@ -199,8 +171,7 @@ def convert(context: Context, recipe: str, version: str | None) -> None:
     shell_complete=names("numbered"),
     help="Check every recipe with the vLLM in this image.",
 )
-@json_option
-@pass_context
+@json_and_context
 def check(context: Context, paths: tuple[str, ...], image: str, as_json: bool) -> int:
     """Check whether recipes can be served.
 
@@ -211,17 +182,14 @@ def check(context: Context, paths: tuple[str, ...], image: str, as_json: bool) -
     GPU. The check finds unknown options, invalid values, and VLLM_ variables that nothing reads. The results are kept
     until the recipe or the image changes.
     """
-    from builder.commands import recipes
-
-    checked = recipes.check_recipes_on_images(context.workspace(), paths, image)
+    checked = commands.recipes.check_recipes_on_images(context.workspace(), paths, image)
     if as_json:
-        print_json({"recipes": list(map(_checked_document, checked))})
+        print_json({"recipes": data(checked, _CHECKED)})
         return BROKEN if any(recipe.problems for recipe in checked) else 0
     return _print_checked(checked)
 
 
 def _print_checked(checked: Sequence[CheckedRecipe]) -> int:
-    """Prints what is wrong in recipes; returns 2 if one cannot be served, else 0."""
     broken = [recipe for recipe in checked if recipe.problems]
     # Those that cannot be served last, so that a terminal still shows them where there are many notes.
     for recipe in (*(each for each in checked if not each.problems), *broken):
@@ -235,18 +203,17 @@ def _print_checked(checked: Sequence[CheckedRecipe]) -> int:
 
 def _mend(context: Context, file: str, name: str | None, *, yes: bool) -> int:
     from builder.cli import diff_cli
-    from builder.commands import recipes
 
-    mended = recipes.plan_mended(context.project, file, name)
+    mended = commands.recipes.plan_mended(context.project, file, name)
     for line in diff_cli.of_files([mended.change] if mended.change else [], full=True):
         print_line(line)
     shown = context.project.relative(mended.path)
     if mended.replaces and not mended.change:
         print_result(f"{shown}: nothing to correct")
-    elif mended.replaces and not agreed("write this?", yes=yes):
+    elif mended.replaces and not output.agreed("write this?", yes=yes):
         print_result("nothing was changed; --yes writes without asking")
         return 1
-    checked = recipes.put_mended(context.project, mended)
+    checked = commands.recipes.put_mended(context.project, mended)
     print_result(f"{shown} was written" if mended.change or not mended.replaces else f"{shown} is unchanged")
     return _print_checked([checked])
 
@@ -318,20 +285,13 @@ def _shell_lines(argv: tuple[str, ...]) -> str:
 
 
 _RECIPE = "name description model revision draft_model container mods volumes cluster solo_only cluster_only"
-_PROBLEM = "line=location.line column=location.column message"
-
-
-def _checked_document(checked: CheckedRecipe) -> dict[str, Any]:
-    return {
-        "file": checked.file,
-        "problems": data(checked.problems, _PROBLEM),
-        "notes": data(checked.notes, _PROBLEM),
-    }
+_PROBLEM = "(line=location.line column=location.column message)"
+_CHECKED = f"file problems{_PROBLEM} notes{_PROBLEM}"
 
 
 def _row_document(row: RecipeRow) -> dict[str, Any]:
     facts = data(row.checked.recipe, _RECIPE) or {}
-    return {**_checked_document(row.checked), **facts, **data(row, "image paired state")}
+    return {**data(row.checked, _CHECKED), **facts, **data(row, "image paired state")}
 
 
 _LINES = "\n".join(f"{name:<10}   {line}" for name, line in FORMATS.items())
@@ -350,8 +310,8 @@ the other nodes first, and the first node last.
 
 @click.command(help=_HELP)
 @click.argument("what", required=False, metavar="[RECIPE|MODEL]", shell_complete=names("recipes", "models"))
-@extra_argument
-@click.option("--format", "kind", type=WordChoice(list(FORMATS)), required=True, help="Export in this format.")
+@options.extra_argument
+@click.option("--format", "kind", type=options.WordChoice(list(FORMATS)), required=True, help="Export in this format.")
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
@@ -359,16 +319,14 @@ the other nodes first, and the first node last.
     help="Write to this file, or, for several nodes, to this folder.",
 )
 @click.option("--address", default="127.0.0.1", metavar="HOST", help="With opencode or litellm: the servers' machine.")
-@serve_options
+@options.serve_options
 @node_options
-@container_options
+@options.container_options
 @pass_context
-def export(context: Context, /, what: str | None, kind: str, output: Path | None, address: str, **options: Any) -> None:
+def export(context: Context, /, what: str | None, kind: str, output: Path | None, address: str, **chosen: Any) -> None:
     """Exports, as the help says."""
-    from builder.commands import recipes as command
-
-    request = serve_request(what or "", options)
-    exported = command.export_recipe(context.project, kind, request, os.environ, address)
+    request = serve_request(what or "", chosen)
+    exported = commands.recipes.export_recipe(context.project, kind, request, os.environ, address)
     for warning in exported.warnings:
         print_note(warning)
     several = len(exported.texts) > 1
@@ -378,7 +336,7 @@ def export(context: Context, /, what: str | None, kind: str, output: Path | None
         for node, text in exported.texts.items():
             print_document((heading.format(node) if several else "") + text)
         return
-    files = command.write_export(output, exported, kind)
+    files = commands.recipes.write_export(output, exported, kind)
     for file, node in zip(files, exported.texts, strict=True):
         print_result(f"{file}: {exported.image}" + (f" on {node}" if several else ""))
     if several:

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import commands
 from builder.base import words
-from builder.cli import mods_cli, output, progress, upgrade_cli
-from builder.cli.options import Context, json_option, names, pass_context, serve_request, serving_options
+from builder.cli import mods_cli, output, progress
+from builder.cli.options import Context, json_and_context, names, pass_context, repeated, serve_request, serving_options
 from builder.cli.output import data, print_json, print_line, print_log, print_note, print_result, styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from builder.commands.servers import ServeResult
-    from builder.commands.watching import ServerState, ServingOverview
     from builder.serving.preparation import PreparedServer
 
 
@@ -46,56 +45,47 @@ def logs(
     choices, and the last minute of the log. The report contains no secrets, addresses or names. The report also works
     for a failed start whose container is gone.
     """
-    from builder.commands import watching as command
-
     if report is not None:
         if follow or tail is not None:
             raise click.UsageError("--report cannot be combined with --follow or --tail")
-        from builder.commands import crash_report
-
-        name, text = crash_report.crash_report(context.workspace(), what, node)
+        name, text = commands.crash_report.crash_report(context.workspace(), what, node)
         if report != "-":
-            crash_report.write_report(Path(report), text)
+            commands.crash_report.write_report(Path(report), text)
             print_result(f"{report} contains the report on {name}; read the report before you post it")
             return
         lines: Iterable[str] = text.splitlines()
     else:
-        lines = command.server_logs(context.workspace(), what, node, tail, follow=follow)
+        lines = commands.watching.server_logs(context.workspace(), what, node, tail, follow=follow)
     for line in lines:
         print_log(line)
 
 
 @click.command()
 @serving_options
-@json_option
-@pass_context
+@json_and_context
 def restart(context: Context, /, what: str, detach: bool, as_json: bool, **options: Any) -> None:
     """Restart a server from the image that is paired now.
 
     After `builder rollback MODEL`, the paired image is the previous one. The server keeps its options, except options
     that you give here.
     """
-    from builder.commands import servers as command
-
     request = serve_request(what, options)
     with context.working() as workspace:
-        result = command.restart_server(workspace, request, detach=detach)
+        result = commands.servers.restart_server(workspace, request, detach=detach)
     print_served(result, as_json=as_json)
 
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Print what would be started, but start nothing.")
-@click.option(
+@repeated(
     "--try-mod",
     "try_mods",
-    multiple=True,
     metavar="MOD",
-    shell_complete=names("mods"),
+    kinds="mods",
     help="Apply this mod in the container before the server starts, without a build. Repeatable.",
 )
 @serving_options
-@json_option
-@pass_context
+@json_and_context
 def run_command(context: Context, /, what: str, detach: bool, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Serve a model with the image that it is paired with.
 
@@ -106,20 +96,18 @@ def run_command(context: Context, /, what: str, detach: bool, dry_run: bool, as_
     With --try-mod, the image stays unchanged, so the server's results are not evidence for the image. To build a mod
     that works into an image: `builder build RECIPE --mod MOD`.
     """
-    from builder.commands import servers as command
-
     request = serve_request(what, options)
     if dry_run and as_json:
         raise click.UsageError("--dry-run cannot be combined with --json")
     with context.working() as workspace:
         if dry_run:
-            print_prepared(command.preview_run(workspace, request))
+            print_prepared(commands.servers.preview_run(workspace, request))
             return
-        result = command.run_server(workspace, request, detach=detach)
+        result = commands.servers.run_server(workspace, request, detach=detach)
     print_served(result, as_json=as_json)
 
 
-def print_served(result: ServeResult, *, as_json: bool = False) -> None:
+def print_served(result: commands.servers.ServeResult, *, as_json: bool = False) -> None:
     """Prints the server's address, or its state if it does not answer yet."""
     if as_json:
         print_json({"server": document(result)})
@@ -150,7 +138,7 @@ def print_prepared(prepared: PreparedServer) -> None:
         print_note(prepared.note)
 
 
-def document(result: ServeResult) -> dict[str, Any]:
+def document(result: commands.servers.ServeResult) -> dict[str, Any]:
     """The server for programs."""
     return {
         **data(result.server, "name model? image address?"),
@@ -165,23 +153,17 @@ _COLOURS = {"healthy": "green", "starting": "yellow", "running": "green"}
 @click.command()
 @click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
 @click.option("--watch", "-w", is_flag=True, help="Repeat every second, until ^C.")
-@json_option
-@pass_context
+@json_and_context
 def status(context: Context, what: str | None, watch: bool, as_json: bool) -> None:
     """Show what is being served, and its health.
 
     The command shows health, restarts, requests, tokens per second and speculative acceptance, as vLLM counts them.
     """
-    from builder.commands import watching
-
     while True:
-        overview = watching.server_status(context.workspace(), what)
+        overview = commands.watching.server_status(context.workspace(), what)
         if as_json:
-            services = [
-                {**data(state, _SERVICE), "put_back": data(state.put_back, "from=image note")}
-                for state in overview.states
-            ]
-            upgrades = [upgrade_cli.document(upgrade) for upgrade in overview.interrupted]
+            services = data(overview.states, _SERVICE)
+            upgrades = list(map(output.interrupted_upgrade, overview.interrupted))
             content = {"services": services, "silent_nodes": overview.silent, "interrupted_upgrades": upgrades}
             print_json(content, indent=None if watch else 1)
         else:
@@ -195,7 +177,7 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
         time.sleep(_PAUSE_SECONDS)
 
 
-def _print(overview: ServingOverview) -> None:
+def _print(overview: commands.watching.ServingOverview) -> None:
     for node in overview.silent:
         print_note(f"no answer from node {node}")
     for upgrade in overview.interrupted:
@@ -217,7 +199,7 @@ def _print(overview: ServingOverview) -> None:
             print_result(f"  `builder restart {state.running.name}` restarts the server on all of its nodes")
 
 
-def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
+def _facts(state: commands.watching.ServerState) -> Iterator[tuple[str, str]]:
     server = state.running
     if server.model:
         yield "model", server.model
@@ -242,7 +224,7 @@ def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
     yield from _figures(state)
 
 
-def _figures(state: ServerState) -> Iterator[tuple[str, str]]:
+def _figures(state: commands.watching.ServerState) -> Iterator[tuple[str, str]]:
     numbers, rates = state.numbers, state.rates
     if numbers:
         yield "requests", f"{numbers.running} running, {numbers.waiting} waiting"
@@ -258,7 +240,7 @@ _SERVICE = (
     "name=running.name model=running.model? image=running.image tried_mods=running.tried "
     "paired_with_now=superseded.paired address=running.address? started_by=running.started_by? state phase? "
     "up_seconds=up~ started=running.head.service.started restarts nodes=running.nodes missing_nodes=running.missing "
-    "put_back ended_nodes=ended requests_running=numbers.running requests_waiting=numbers.waiting "
+    "put_back(from=image note) ended_nodes=ended requests_running=numbers.running requests_waiting=numbers.waiting "
     "prompt_tokens=numbers.prompt_tokens generated_tokens=numbers.generated_tokens "
     "prompt_tokens_per_second=rates.prompt~ generated_tokens_per_second=rates.generated~ "
     "draft_tokens=numbers.drafted accepted_tokens=numbers.accepted acceptance=numbers.acceptance "
@@ -277,17 +259,14 @@ _SERVICE = (
     show_default=True,
     help="Kill the server after this time if it has not stopped.",
 )
-@json_option
-@pass_context
+@json_and_context
 def stop(context: Context, what: str | None, seconds: int, as_json: bool) -> None:
     """Stop the server of a model.
 
     The server may finish its requests until its time is up. Without a name, the command stops the only running server.
     """
-    from builder.commands import servers as command
-
     with progress.showing("stopping"):
-        result = command.stop_server(context.workspace(), what, seconds)
+        result = commands.servers.stop_server(context.workspace(), what, seconds)
     if as_json:
         keys = "name=server.name model=server.model? image=server.image seconds~ killed"
         print_json({"server": data(result, keys)})
@@ -300,8 +279,7 @@ def stop(context: Context, what: str | None, seconds: int, as_json: bool) -> Non
 
 @click.command()
 @serving_options
-@json_option
-@pass_context
+@json_and_context
 def up(context: Context, /, what: str, detach: bool, as_json: bool, **options: Any) -> None:
     """Bring up a model: its image, its weights, its server.
 
@@ -313,13 +291,11 @@ def up(context: Context, /, what: str, detach: bool, as_json: bool, **options: A
     If the project lacks mods that the recipe names, and builder knows their address, the command offers each mod. It
     shows the scripts of the mod first. Nothing is fetched before you agree.
     """
-    from builder.commands import up as command
-
     request = serve_request(what, options)
     if not as_json and sys.stdin.isatty():
-        mods_cli.offer_mods(context.project, command.lacking_mods(context.workspace(), what))
+        mods_cli.offer_mods(context.project, commands.up.lacking_mods(context.workspace(), what))
     with context.working() as workspace:
-        result = command.bring_up(workspace, request, detach=detach)
+        result = commands.up.bring_up(workspace, request, detach=detach)
     if as_json:
         parts = data(result.parts, "part subject outcome seconds~ note?")
         print_json({"parts": parts, "server": document(result.served)})

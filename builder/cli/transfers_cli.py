@@ -1,27 +1,172 @@
-"""This page defines the command line of builder copy, export-image, import-image, pull, push and download."""
+"""This page defines the command line of the images that come and go: builder adopt, prune, copy, export-image,
+import-image, pull and push, and of builder download."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from builder import commands
 from builder.base import words
 from builder.base.errors import BuilderError
-from builder.cli import output
-from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import data, print_json, print_result, verbosity_options
+from builder.cli import options, output, progress
+from builder.cli.options import Context, json_and_context, names, parse_age, repeated, verbosity_and_context, without
+from builder.cli.output import agreed, data, print_json, print_line, print_note, print_result, styled, verbosity_options
 
 if TYPE_CHECKING:
-    from builder.commands.transfers import PushedImage
+    from builder.commands.keeping import AdoptedImage, Pruned, PrunePlan
+
+
+@click.command()
+@click.argument("image", metavar="IMAGE[:TAG]")
+@click.option(
+    "--as", "repository", metavar="REPOSITORY", help="Number the image in this repository instead of its own."
+)
+@repeated("--model", "models", metavar="MODEL", help="Pair this model with the image. Repeatable.")
+@without("--no-promote", "promote", "Do not make the image current.")
+@json_and_context
+def adopt(
+    context: Context, image: str, repository: str | None, models: tuple[str, ...], promote: bool, as_json: bool
+) -> None:
+    """Give a number to an image that was built elsewhere.
+
+    IMAGE is a name, a digest or an id in the engine. Nothing is built or copied. The image gets the next number of its
+    repository and becomes the current image. A container without a network reads the contents of the image. An image
+    without vLLM cannot serve a model: with --model, nothing is recorded.
+    """
+    with progress.showing(f"reading {image}"):
+        result = commands.keeping.adopt_image(context.workspace(), image, repository, models, promote=promote)
+    if not as_json:
+        _print_adopted(image, result)
+        return
+    adoption = result.record.adopted
+    content = {
+        **data(result, "image already restored adopted=record.adopted.image"),
+        "digests": adoption.digests if adoption else [],
+        **data(result.record, "platform fingerprint size"),
+        "versions": dict(sorted(result.record.versions.items())),
+        **data(result, "packages models current unknown"),
+    }
+    print_json(content)
+
+
+def _print_adopted(image: str, result: AdoptedImage) -> None:
+    if not result.already:
+        sources = (f"{name} {each.text}" for name, each in sorted(result.record.versions.items(), reverse=True))
+        packages = f"{result.packages} Python packages" if result.packages else ""
+        contents = (words.size_text(result.record.size), result.record.platform, *sources, packages)
+        title = styled(f"adopted {image} as {result.image}", bold=True)
+        print_result(f"{title}: {', '.join(filter(None, contents))}")
+    elif result.restored:
+        print_result(f"{image} is {result.image}, which was missing from this engine and has its tag again")
+    else:
+        print_result(f"{image} is already {result.image}")
+    for model in result.models:
+        print_result(f"  paired with {model}")
+    if result.current != result.image:
+        go = f"builder promote {result.image}"
+        print_result(f"  the current image is {result.current}; to use this one: `{go}`")
+    if result.unknown:
+        print_note(f"note: {result.unknown}")
+
+
+@click.command()
+@click.option("--keep", type=click.IntRange(min=0), default=3, show_default=True, metavar="N",
+              help="Keep the N newest numbers of each image.")  # fmt: skip
+@click.option(
+    "--older-than", callback=parse_age, metavar="AGE", help="Remove only images that are older than AGE: 30d, 12h, 2w."
+)
+@click.option("--yes", is_flag=True, help="Remove without asking.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, but remove nothing.")
+@json_and_context
+def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Remove images that are no longer needed, and build leftovers.
+
+    An image stays if it is current, kept (`builder keep`), paired with a model, used by a container, or among the N
+    newest numbers. The base of an image that stays also stays. The command never removes anything that this project did
+    not build.
+
+    With an image, the command removes its compile caches on this machine. The command also removes fetched files that
+    no pin or mod names, and old revisions of checkpoints that no pairing names. A removed number stays in images.lock
+    and can be rebuilt. The command asks before it removes anything. Without a terminal, it removes only with --yes.
+    """
+    with progress.showing("looking for images to remove"):
+        pruning = commands.keeping.plan_prune(context.workspace(), keep, older_than or timedelta(0), datetime.now(UTC))
+    if not as_json:
+        _print_plan(pruning)
+    result = None
+    if not pruning.is_empty and not dry_run and agreed("remove these?", yes=yes, as_json=as_json):
+        with progress.showing("removing"):
+            result = commands.keeping.prune_images(context.workspace(), pruning)
+    if as_json:
+        removed = data(result, "images=gone compiled refused build_cache=cache")
+        print_json(
+            {
+                "going": data(pruning.going, "image=name built frees holder"),
+                "kept": [{"image": name, "reasons": reasons} for name, reasons in pruning.kept.items()],
+                **data(pruning, "nameless compiled(image=name folder frees=size)"),
+                **data(pruning, "checkpoints(checkpoint=name revision? frees=size)"),
+                "fetched": sum(pruning.fetched.values()),
+                "frees": pruning.frees,
+                "removed": removed,
+            }
+        )
+    elif result:
+        _print_removed(result)
+    elif not pruning.is_empty:
+        print_result("nothing was removed" + ("" if dry_run else "; --yes removes without asking"))
+
+
+def _print_plan(pruning: PrunePlan) -> None:
+    rows = [(str(name), ", ".join(reasons)) for name, reasons in pruning.kept.items()]
+    if rows:
+        output.print_table(("STAYS", "BECAUSE"), rows)
+    if pruning.is_empty:
+        print_result("nothing to remove")
+        return
+    print_line()
+    going = [(str(image.name), words.ago_text(image.built), words.size_text(image.frees)) for image in pruning.going]
+    if going:
+        output.print_table(("GOES", "BUILT", "FREES"), going)
+    for image in pruning.going:
+        if image.holder:
+            print_result(f"{image.name} is only recorded as pruned, because {image.holder} also has it")
+    if pruning.nameless:
+        print_result(
+            f"and {words.counted(len(pruning.nameless), 'unnamed image')} that builds of this project left behind"
+        )
+    further = [
+        *((f"the compile caches of {each.name}", each.size, f" in {each.folder}") for each in pruning.compiled),
+        *((each.title, each.size, "") for each in pruning.checkpoints),
+    ]
+    if pruning.fetched:
+        further.append(("files fetched for pins and mods that no longer name them", sum(pruning.fetched.values()), ""))
+    for what, size, place in further:
+        print_result(f"and {what}: {words.size_text(size)}{place}")
+    layers = "unpacked layers, each counted once; compressed copies are freed as well"
+    print_result(
+        f"frees {words.size_text(pruning.frees)}" + (f": {layers}" if pruning.going or pruning.nameless else "")
+    )
+
+
+def _print_removed(result: Pruned) -> None:
+    for line in result.refused:
+        print_result(line)
+    gone = f": {', '.join(map(str, result.gone))}" if result.gone else ""
+    print_result(f"removed {words.counted(len(result.gone), 'image')}{gone}")
+    if result.compiled:
+        print_result(f"removed the compile caches of {', '.join(map(str, result.compiled))}")
+    if result.cache:
+        print_result(f"BuildKit freed {words.size_text(result.cache)} of its own copies")
 
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE…", shell_complete=names("nodes"))
-@verbosity_options
-@pass_context
+@verbosity_and_context
 def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
     """Copy a numbered image to other machines.
 
@@ -31,10 +176,8 @@ def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
     Nodes with the same chip also get the compile caches of the image. If one node fails, the other nodes continue, and
     the exit code is 1.
     """
-    from builder.commands import transfers
-
     with context.working() as workspace:
-        result = transfers.copy_image(workspace, image, nodes)
+        result = commands.transfers.copy_image(workspace, image, nodes)
     failed = {node: outcome for node, outcome in result.outcomes.items() if isinstance(outcome, BuilderError)}
     reached = ", ".join(node for node in result.outcomes if node not in failed)
     if reached:
@@ -53,8 +196,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.option("--with-caches", is_flag=True, help="Include the compile caches of the image on this machine.")
 @verbosity_options
-@json_option
-@pass_context
+@json_and_context
 def export_image(context: Context, image: str, file: Path, force: bool, with_caches: bool, as_json: bool) -> None:
     """Write a numbered image into a file.
 
@@ -62,10 +204,10 @@ def export_image(context: Context, image: str, file: Path, force: bool, with_cac
     that `docker load` also reads. It contains the image, its build directory and its entry in images.lock. FILE appears
     when it is complete. With --with-caches, a machine with the same chip starts the model without compiling.
     """
-    from builder.commands import image_files as command
-
     with context.working() as workspace:
-        name, size, layers = command.export_image(workspace, image, file, replace=force, with_caches=with_caches)
+        name, size, layers = commands.image_files.export_image(
+            workspace, image, file, replace=force, with_caches=with_caches
+        )
     if as_json:
         print_json({"image": name, "file": file, "size": size, "layers": layers})
         return
@@ -75,8 +217,7 @@ def export_image(context: Context, image: str, file: Path, force: bool, with_cac
 @click.command("import-image")
 @click.argument("file", metavar="FILE", type=_FILE)
 @verbosity_options
-@json_option
-@pass_context
+@json_and_context
 def import_image(context: Context, file: Path, as_json: bool) -> None:
     """Import a numbered image from a file.
 
@@ -84,19 +225,14 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     imports the image's build directory and its entry in images.lock. The current number and the pairings of models stay
     unchanged. The number becomes current only if the repository has no current number. It serves only models that no
     image serves yet. A number that means another image here is not overwritten."""
-    from builder.commands import image_files as command
-
     with context.working() as workspace:
-        result = command.import_image(workspace, file)
+        result = commands.image_files.import_image(workspace, file)
     if as_json:
         print_json(result, "image already layers size=bytes current models")
         return
-    outcome = (
-        f"is already here{'; images.lock records it now' if result.lacked else ''}"
-        if result.already
-        else f"imported, {words.counted(result.layers, 'layer')}, {words.size_text(result.bytes)}"
-    )
-    print_result(f"{result.image} {outcome}")
+    here = f"is already here{'; images.lock records it now' if result.lacked else ''}"
+    imported = f"imported, {words.counted(result.layers, 'layer')}, {words.size_text(result.bytes)}"
+    print_result(f"{result.image} {here if result.already else imported}")
     if result.models:
         print_result(f"the image serves {', '.join(result.models)}")
     if not result.current:
@@ -105,25 +241,21 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N|RECIPE", shell_complete=names("numbered", "recipes", "models"))
-@verbosity_options
-@pass_context
+@verbosity_and_context
 def pull(context: Context, image: str) -> None:
     """Pull a numbered image from the registry.
 
     Name a number, or a recipe or model to pull the image that serves it. The image gets its number only if its content
     matches images.lock. Compile caches that were pushed from the same chip are pulled, too.
     """
-    from builder.commands import transfers as command
-
     with context.working() as workspace:
-        name, layers = command.pull_image(workspace, image)
+        name, layers = commands.transfers.pull_image(workspace, image)
     print_result(f"{name} pulled, {layers}" if layers else f"{name} is already here")
 
 
 @click.command()
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE:N…", shell_complete=names("numbered"))
-@verbosity_options
-@pass_context
+@verbosity_and_context
 def push(context: Context, images: tuple[str, ...]) -> None:
     """Push numbered images to the registry.
 
@@ -131,15 +263,13 @@ def push(context: Context, images: tuple[str, ...]) -> None:
     registry. A number that has different content in the registry is not overwritten. The compile caches of the image
     are also pushed. To log in: `docker login REGISTRY`.
     """
-    from builder.commands import transfers as command
-
     with context.working() as workspace:
-        pushed_images = command.push_images(workspace, images)
+        pushed_images = commands.transfers.push_images(workspace, images)
     for image in pushed_images:
         print_pushed(image)
 
 
-def print_pushed(pushed: PushedImage) -> None:
+def print_pushed(pushed: commands.transfers.PushedImage) -> None:
     """Prints the result of one push."""
     outcome = "already exists" if pushed.already else "pushed"
     print_result(
@@ -152,33 +282,24 @@ def print_pushed(pushed: PushedImage) -> None:
 @click.command()
 @click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
 @click.option("--revision", metavar="R", help="Download this branch, tag or commit instead of the recorded revision.")
-@click.option(
-    "--to", "nodes", multiple=True, metavar="NODE", shell_complete=names("nodes"), help="Also copy the models to NODE."
-)
-@json_option
-@verbosity_options
-@pass_context
+@repeated("--to", "nodes", metavar="NODE", kinds="nodes", help="Also copy the models to NODE.")
+@options.json_option
+@verbosity_and_context
 def download(context: Context, what: str, revision: str | None, nodes: tuple[str, ...], as_json: bool) -> None:
     """Download a model and its draft model, also to nodes.
 
     The models go into the Hugging Face cache, at the revision in the recipe, or else at the revision that the pairing
     recorded. An interrupted download resumes. HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE apply.
     """
-    from builder.commands import transfers as command
-
     with context.working() as workspace:
-        downloads = command.download_model(workspace, what, revision, nodes)
+        downloads = commands.transfers.download_model(workspace, what, revision, nodes)
     if as_json:
         models = data(downloads, "model commit folder size? fetched_bytes=fetched seconds~")
         print_json({"models": models, "copied_to": nodes})
         return
     for model in downloads:
-        took = (
-            f"{words.size_text(model.fetched)} in {words.duration_text(model.seconds)}"
-            if model.fetched
-            else "already here"
-        )
-        print_result(f"{model.model} at {model.commit[:7]}: {took}")
+        took = f"{words.size_text(model.fetched)} in {words.duration_text(model.seconds)}"
+        print_result(f"{model.model} at {model.commit[:7]}: {took if model.fetched else 'already here'}")
         print_result(f"  {model.folder}")
     if nodes:
         print_result(f"copied to {', '.join(nodes)}")

@@ -106,9 +106,8 @@ class Explanation:
 
 
 def explain_text(text: str) -> tuple[Explanation, ...]:
-    """Explains an exit code or a key (``serve.gpus``; ``image.yaml:serve.gpus`` for that of one file,
-    ``run-json:server`` for one that a command prints; its last part alone will do). Raises UsageError for anything
-    else."""
+    """Explains an exit code, or a key: ``serve.gpus``, ``image.yaml:serve.gpus`` of one file, ``run-json:server`` that
+    a command prints, or the last part alone. Raises UsageError for anything else."""
     wanted = text.strip()
     if re.fullmatch(r"\d{1,3}", wanted):
         codes = {code.code: code.meanings for code in explaining.every()}
@@ -195,7 +194,6 @@ def run_doctor(
 
 
 def _release(address: str) -> Diagnosis:
-    """Tells whether there is a newer release of this program."""
     here = shipped.of_this_program()
     address = address or shipped.repository_of_releases()
     if not address:
@@ -252,7 +250,12 @@ def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator
     facts = machines.read_spark_facts(environ, proc)
     if facts is None:
         return
-    yield from machines.check_spark(facts, _architectures(project))
+    architectures: dict[str, str] = {}
+    for name in definition_names(project):
+        with suppress(BuilderError):  # a file with an error is reported elsewhere
+            if (architecture := load_image(project, name, "linux/arm64").args.get("gpu_arch")) is not None:
+                architectures[name] = str(architecture)
+    yield from machines.check_spark(facts, architectures)
     with suppress(BuilderError):  # a file with an error is reported elsewhere
         lock, nodes = lock_file.read_lock(project.lock), configuration.load_configuration(project).nodes
         machine_facts = advice.of_machine(proc)
@@ -262,15 +265,6 @@ def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator
                 selection = select_image(project, lock, model)
                 advised |= dict.fromkeys(advice.of_selection(project, selection, nodes, machine_facts))
         yield from advised
-
-
-def _architectures(project: Project) -> dict[str, str]:
-    """The GPU architecture of each definition that has one; a file with an error is reported elsewhere."""
-    architectures: dict[str, object] = {}
-    for name in definition_names(project):
-        with suppress(BuilderError):
-            architectures[name] = load_image(project, name, "linux/arm64").args.get("gpu_arch")
-    return {name: str(architecture) for name, architecture in architectures.items() if architecture is not None}
 
 
 def _files(project: Project) -> Iterator[Diagnosis]:
@@ -361,8 +355,8 @@ def _models_without_gpu(project: Project, lock: Lock, endpoint: endpoints.Endpoi
 
 
 def _environment(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Reports the certificates and indexes that a build uses, and a proxy on a loopback address, which means the
-    container itself to a build step."""
+    """Reports certificates and indexes of builds, and a loopback proxy, which to a build step is the container
+    itself."""
     from urllib.parse import urlsplit
 
     settings = git.read_index_settings(environ)
@@ -409,8 +403,8 @@ def verify_project(workspace: Workspace) -> tuple[Discrepancy, ...]:
 
 
 def compare_registry(workspace: Workspace) -> Iterator[Discrepancy]:
-    """Finds the pushed numbers that the registry of builder.yaml lacks, or has other content for. Raises UsageError if
-    no registry is set."""
+    """Finds the pushed numbers that the registry lacks or has with other content. Raises UsageError without a
+    registry."""
     registry = named_registry.Registry(configuration.load_configuration(workspace.project).required_registry())
     for name, image in _numbers(lock_file.read_lock(workspace.project.lock)):
         reference = f"{registry.repository(name)}:{name.number}"
@@ -426,8 +420,7 @@ def compare_registry(workspace: Workspace) -> Iterator[Discrepancy]:
 
 
 def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: AbstractSet[str]) -> Iterator[Discrepancy]:
-    """Finds missing and moved tags. ``edited_names`` are images that cannot be built again before their build
-    directories are restored."""
+    """Finds missing and moved tags. The build directories of ``edited_names`` must be restored before a rebuild."""
     overview = status.status_overview(workspace, lock)
     if overview.engine_error:
         yield Discrepancy("engine", "unknown", overview.engine_error, "`builder doctor` shows more")
@@ -469,7 +462,6 @@ def _directories(project: Project, lock: Lock) -> Iterator[Discrepancy]:
 
 
 def _changed_files(project: Project, lock: Lock) -> Iterator[Discrepancy]:
-    """Finds vendored patches and files of evidence that were changed since they were written."""
     for definition, platforms in sorted(lock.pins.items()):
         faults = (fault for pins in platforms.values() for fault in vendored.vendored_faults(project, definition, pins))
         discrepancies = (Discrepancy(definition, "edited", fault.message, fault.hint) for fault in faults)

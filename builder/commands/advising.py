@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, words, yaml_file
-from builder.base.errors import FileProblemsError, Location, Problem, SourceError, SystemFailureError, UsageError
+from builder.base.errors import FileProblemsError, Location, Problem, SourceError, UsageError
 from builder.base.redaction import redacted
 from builder.base.values import dataclass
-from builder.base.words import did_you_mean
 from builder.definitions import advisories, configuration
 from builder.definitions.advisories import AdvisorySet
 from builder.definitions.fields import LARGEST_TEXT, decoded
@@ -52,7 +51,7 @@ def find_advisory(project: Project, name: str) -> Advisory:
     """The advisory with this id. Raises UsageError if no advisory has it."""
     every = {each.id: each for each in advisories.every_advisory(project)}
     if name not in every:
-        hint = did_you_mean(name, every, code=True) or "`builder advisories` lists them"
+        hint = words.did_you_mean(name, every, code=True) or "`builder advisories` lists them"
         raise UsageError(f"no advisory is called `{name}`", hint=hint)
     return every[name]
 
@@ -65,11 +64,9 @@ def shown_condition(advisory: Advisory) -> str:
 def update_advisories(project: Project, source: str | None, signers: Path | None, notify: Notify) -> AdvisorySet:
     """Takes advisories from ``source``: a file, or the address of a folder or file in a git repository. The default is
     the source of the last update, or else the origin of this program. With ``signers``, a file of allowed signers, each
-    file needs a signature beside it. An error changes nothing.
-
-    Raises FileProblemsError for faults in the files, SourceError if a repository does not answer or has no advisories,
-    UsageError for a file that cannot be read or is not signed.
-    """
+    file needs a signature beside it. An error changes nothing. Raises FileProblemsError for faults in the files,
+    SourceError if a repository does not answer or has no advisories, UsageError for a file that cannot be read or is
+    not signed."""
     before = advisories.updated(project)
     source = source or (before.source if before else "")
     if not source:
@@ -95,11 +92,8 @@ def update_advisories(project: Project, source: str | None, signers: Path | None
     _refuse_repeated(parsed)
     every = tuple(each for group in parsed.values() for each in group)
     update = AdvisorySet(every, redacted(source), commit, words.now(), signed)
-    try:
-        files.make_folder(project.state)
-        files.write_atomically(project.state / advisories.UPDATED, advisories.text_of(update).encode())
-    except OSError as error:
-        raise SystemFailureError(f"{project.state} cannot be written: {error.strerror or error}") from None
+    files.make_folder(project.state)
+    files.write_atomically(project.state / advisories.UPDATED, advisories.text_of(update).encode())
     return update
 
 

@@ -15,7 +15,6 @@ from builder.base.values import dataclass
 from builder.definitions import configuration, recipe
 from builder.definitions import image as definitions
 from builder.engine import archives, images, installed, machine, registry, transfer
-from builder.engine.registry import PublishedImage
 from builder.lock import checking, lock_file, text
 from builder.moving import archive
 from builder.numbers import build_directory, named_registry, status
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DatedBase(PublishedImage):
+class DatedBase(registry.PublishedImage):
     """An image of a registry, with the definitions that have it pinned, and whether this engine has it."""
 
     pinned_by: tuple[str, ...]
@@ -49,11 +48,10 @@ class Bases:
 
 def list_bases(workspace: Workspace, name: str, platform: str | None, newest: int) -> Bases:
     """Reads the ``newest`` dated tags that a registry has of ``name``, an image or a definition with a base; without
-    dates the last ones by name. Raises UsageError for a definition without a base, SourceError where the registry
-    cannot be read."""
+    dates the last ones by name. Raises UsageError for a definition without a base, SourceError if reading fails."""
     project, engine = workspace.project, workspace.engine
-    repository = _repository(workspace, name)
     wanted_platform = platform or machine.platform(engine)
+    repository = _repository(workspace, name)
     every = registry.tags(engine, repository)
     dated = [tag for tag in every if images.day_of(tag)]
     chosen = sorted(dated or every, key=lambda tag: (images.day_of(tag), tag), reverse=True)
@@ -172,9 +170,8 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
     if name in definitions.definition_names(workspace.project):
         bases = [f"{pin.requested}@{pin.resolved}" for definition, pin in _pinned_bases(lock) if definition == name]
         if not bases:
-            raise UsageError(
-                f"images.lock records no registry base image for {name}", hint=f"`builder lock {name}` pins it"
-            )
+            hint = f"`builder lock {name}` pins it"
+            raise UsageError(f"images.lock records no registry base image for {name}", hint=hint)
         yield from ((base, None) for base in bases)
         return
     repository, _, _ = name.partition(":")
@@ -182,10 +179,8 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
         image, recorded = status.named_number(workspace.project, lock, name)
         if recorded.adopted is None or not recorded.adopted.digests:
             why = "was built here" if recorded.adopted is None else "did not come from a registry"
-            raise UsageError(
-                f"{image} {why}: `mirror` copies images of other registries only",
-                hint=f"`builder push {image}` copies it into your registry",
-            )
+            hint = f"`builder push {image}` copies it into your registry"
+            raise UsageError(f"{image} {why}: `mirror` copies images of other registries only", hint=hint)
         yield recorded.adopted.digests[0], image
         return
     _named(images.split_day(name)[0])
@@ -195,9 +190,8 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
         return
     digest = registry.manifest_digest(workspace.engine, reference)
     if digest is None:
-        raise SourceError(
-            f"the registry has no {reference}", hint=f"`builder bases {images.repository(name)}` lists tags"
-        )
+        hint = f"`builder bases {images.repository(name)}` lists tags"
+        raise SourceError(f"the registry has no {reference}", hint=hint)
     yield f"{reference}@{digest}", None
 
 
@@ -205,8 +199,7 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
 
 
 def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
-    """Asks the registries for each base, adopted image and image that a recipe names; records the answers for `list`
-    (`status.UpstreamAnswers`)."""
+    """Asks the registries for each base, adopted image and image of a recipe; records the answers for `list`."""
     lock = lock_file.read_project_lock(workspace.project)
     numbers = dict(_unpushed(workspace, lock))
     users: dict[str, list[str]] = {}
@@ -257,8 +250,7 @@ def _gone(workspace: Workspace, reference: str, message: str, *, answered: bool)
 
 
 def _unpushed(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, str]]:
-    """The numbers of this engine that were not pushed, each with the image of others that it is or is built on; empty
-    for an adopted one that came from no registry."""
+    """The numbers here that were not pushed, each with the image of others that it is or is built on, if any."""
     for name, state in status.image_states(workspace, lock)[0].items():
         image = lock.images[name.repository].numbers[name.number]
         if state != "present" or image.digest:
@@ -274,7 +266,6 @@ def _unpushed(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, str]]:
 
 
 def _pinned_bases(lock: Lock) -> Iterator[tuple[str, BasePin]]:
-    """The bases that come from a registry, each with its definition."""
     for name, by_platform in lock.pins.items():
         for pin in (pins.base for pins in by_platform.values() if pins.base):
             if not pin.resolved.startswith(installed.LOCAL):

@@ -26,13 +26,11 @@ if TYPE_CHECKING:
 
 
 def build_targets(workspace: Workspace, request: BuildRequest) -> Iterator[BuildOutcome | PushedImage]:
-    """Builds the targets of a request, and yields the result of each, first of those with nothing to build.
-
-    Raises what `resolve.plan_images` and `bake.baked_images` do, ConflictError if the engine's disk is too small, and
+    """Builds the targets of a request, and yields the result of each, first of those with nothing to build. Raises what
+    `resolve.plan_images` and `bake.baked_images` do, ConflictError if the engine's disk is too small, and
     BuildFailedError if a check fails; lock, tags and numbers are then unchanged, except for the images yielded before.
     An image whose proof fails is yielded, too: it keeps its number, is not pushed, moves no pointer, and
-    BuildFailedError is raised at the end.
-    """
+    BuildFailedError is raised at the end."""
     key = result_cache.cache_key(workspace, request)
     if key and (remembered := result_cache.look_up(workspace, key)):
         yield from remembered
@@ -81,8 +79,7 @@ def build_targets(workspace: Workspace, request: BuildRequest) -> Iterator[Build
 
 
 def preview_build(workspace: Workspace, request: BuildRequest) -> tuple[tuple[PlannedImage, BuildOutlook], ...]:
-    """Plans as `build_targets` does, with the outlook of each image; nothing is written. Raises what
-    `resolve.plan_images` does."""
+    """Plans as `build_targets` does, with the outlook of each image. Raises what `resolve.plan_images` does."""
     from builder.building import bake, outlook, resolve, verification
 
     if request.push:
@@ -95,10 +92,8 @@ def preview_build(workspace: Workspace, request: BuildRequest) -> tuple[tuple[Pl
 
 def write_directory(project: Project, planned: PlannedImage, folder: Path) -> None:
     """Writes the build directory of a plan to ``folder``, byte for byte as the build would have it, whole or not at
-    all. What a number adds, its record in images.lock, is not there yet.
-
-    Raises UsageError for a folder below builds/, and for one that cannot be written; ConflictError for one with files.
-    """
+    all. What a number adds, its record in images.lock, is not there yet. Raises UsageError for a folder below builds/,
+    and for one that cannot be written; ConflictError for one with files."""
     import errno
     import tempfile
     from pathlib import Path

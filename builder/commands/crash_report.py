@@ -18,7 +18,6 @@ from builder.base import machine_record, redaction, words
 from builder.base.errors import BuilderError, EngineError, UsageError
 from builder.commands import why
 from builder.definitions import configuration, container
-from builder.definitions.container import LABEL
 from builder.engine import containers, machine
 from builder.lock import lock_file
 from builder.serving import advice, readiness, running, selection, server_log
@@ -27,12 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from builder.base.machine_record import Machine
     from builder.base.project import Project
-    from builder.commands.why import WhyReport
     from builder.numbers.workspace import Workspace
-    from builder.serving.running import RunningServer
-    from builder.serving.selection import SelectedImage
 
 _LAST, _YEAR = timedelta(seconds=60), timedelta(days=366)
 _MOST_LINES, _LONGEST_LINE = 400, 2000
@@ -48,22 +43,18 @@ _SHOWN_PACKAGES = (
 def crash_report(workspace: Workspace, text: str | None, node: str | None = None) -> tuple[str, str]:
     """The name of the server called ``text`` (None: the only one), and the report on it as Markdown, without secrets
     and names. Raises UsageError if there is neither a server nor the log of a failed start."""
-    server = _server(workspace, text)
+    server = None
+    with suppress(EngineError):
+        server = running.pick(workspace.project, running.find_all(workspace), text)
     if server:
-        name, (lines, ended) = server.labels[LABEL], _of_container(server, node)
+        name, (lines, ended) = server.labels[container.LABEL], _of_container(server, node)
     else:
         name, lines, ended = _of_file(workspace, text, node)
     content = "\n".join([f"{name} {ended}", *_content(workspace, server, name, text, lines), ""])
     return name, redaction.anonymous(content, _names(workspace.project, workspace.environment))
 
 
-def _server(workspace: Workspace, text: str | None) -> RunningServer | None:
-    with suppress(EngineError):
-        return running.pick(workspace.project, running.find_all(workspace), text)
-    return None
-
-
-def _of_container(server: RunningServer, node: str | None) -> tuple[list[str], str]:
+def _of_container(server: running.RunningServer, node: str | None) -> tuple[list[str], str]:
     """The lines of the container that ended, or of the head, and how it ended."""
     ended = [member for member in server.members if not member.service.is_up]
     member = next((each for each in server.members if node and each.node == node), None) or (ended or [server.head])[0]
@@ -95,7 +86,7 @@ def _of_file(workspace: Workspace, text: str | None, node: str | None) -> tuple[
     return logs[-1].stem.partition("@")[0], lines, ended
 
 
-def _selected(workspace: Workspace, text: str, image: str = "") -> SelectedImage | None:
+def _selected(workspace: Workspace, text: str, image: str = "") -> selection.SelectedImage | None:
     """The numbered image for a model or a recipe, or its number ``image``; None if it is not found."""
     with suppress(BuilderError):
         lock = lock_file.read_project_lock(workspace.project)
@@ -129,12 +120,12 @@ def _moment(line: str) -> datetime | None:
 
 
 def _content(
-    workspace: Workspace, server: RunningServer | None, name: str, text: str | None, lines: Sequence[str]
+    workspace: Workspace, server: running.RunningServer | None, name: str, text: str | None, lines: Sequence[str]
 ) -> Iterator[str]:
     labels: Mapping[str, str] = server.labels if server else {}
     failed = None if server else readiness.failed_start(workspace.project, name)
     image = server.image if server else failed.image if failed else ""
-    recipe = labels.get(f"{LABEL}.recipe") or (failed.served.recipe if failed else "")
+    recipe = labels.get(f"{container.LABEL}.recipe") or (failed.served.recipe if failed else "")
     selected = _selected(workspace, recipe or text or name, image)
     model = selected.recipe.model if selected else None
     cause, first_error = server_log.crash_cause(lines), server_log.first_error(lines)
@@ -171,7 +162,7 @@ def _content(
     yield "````"
 
 
-def _since(changed: WhyReport) -> Iterator[str]:
+def _since(changed: why.WhyReport) -> Iterator[str]:
     if changed.as_now:
         yield f"worked last: {changed.as_now}, in exactly this state"
     elif since := changed.since:
@@ -179,21 +170,21 @@ def _since(changed: WhyReport) -> Iterator[str]:
         yield from (f"changed since: {cause.text}" for cause in changed.causes[:_SHOWN_CAUSES])
 
 
-def _image_line(selected: SelectedImage) -> str:
+def _image_line(selected: selection.SelectedImage) -> str:
     record = selected.record
     origin = f"adopted from {record.adopted.image}" if record.adopted else f"built from {record.definition}"
     mods = f"; mods: {', '.join(record.mods)}" if record.mods else ""
     return f"{selected.name}, {origin}, {record.built[:10]}{mods}"
 
 
-def _packages(project: Project, selected: SelectedImage) -> dict[str, str]:
+def _packages(project: Project, selected: selection.SelectedImage) -> dict[str, str]:
     packages = advice.of_image(project, selected.image, selected.record).get("package")
     versions = {source: version.version for source, version in selected.record.versions.items()}
     every = {**(packages if isinstance(packages, dict) else {}), **versions}
     return {name: every[name] for name in _SHOWN_PACKAGES if name in every}
 
 
-def _machine_line(machine: Machine) -> str:
+def _machine_line(machine: machine_record.Machine) -> str:
     parts = [machine.product]
     parts += [f"{' '.join(filter(None, part))} {value}" for part, value in machine_record.known_parts(machine).items()]
     parts += [f"CmaFree {machine.cma_free // 1024} kB"] if machine.cma_free is not None else []
@@ -206,7 +197,6 @@ _COMMON = frozenset({"root", "localhost", "/root", "user", "vllm", "node", "defa
 
 
 def _names(project: Project, environ: Mapping[str, str]) -> dict[str, str]:
-    """The names of the user, the machine and the nodes, each with its replacement."""
     host = os.uname().nodename
     names = {str(project.root): "PROJECT", environ.get("HOME", ""): "HOME", host: "MACHINE"}
     names[host.partition(".")[0]] = "MACHINE"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from builder import definitions, evidence, lock
 from builder.base import errors
-from builder.base.errors import BUG, INTERRUPTED
 from builder.base.values import dataclass, replace
 
 if TYPE_CHECKING:
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 _FIXED = {
     0: "done",
-    BUG: "a bug; the message names a report to send",
-    INTERRUPTED: "interrupted with ^C or SIGTERM; unfinished work is undone",
+    errors.BUG: "a bug; the message names a report to send",
+    errors.INTERRUPTED: "interrupted with ^C or SIGTERM; unfinished work is undone",
 }
 
 
@@ -103,8 +102,7 @@ def every_key() -> tuple[DescribedFile, ...]:
 
 
 def outputs() -> dict[str, DescribedFile]:
-    """The JSON that commands print with ``--json``, described as files are, by the name of the schema. Every key is
-    there, whatever its value."""
+    """The JSON that commands print, described as files are, by the name of the schema. Every key is always there."""
     described = {name: _described(path) for name, path in OUTPUTS.items()}
     return {
         name: replace(each, keys=tuple(replace(key, kind=key.kind.removesuffix(_NEEDED)) for key in each.keys))
@@ -119,8 +117,7 @@ def _described(path: Path) -> DescribedFile:
 
 
 def _keys(node: dict[str, Any], whole: dict[str, Any], prefix: str, seen: dict[str, str]) -> Iterator[FileKey]:
-    """Every key below ``node``, depth first. ``seen`` maps each part that several keys share to the path under which it
-    was listed first."""
+    """Every key below ``node``, depth first. ``seen`` maps each part that several keys share to its first path."""
     for form in _forms(node, whole):
         for key, value in form.get("properties", {}).items():
             target = _followed(value, whole)

@@ -15,7 +15,6 @@ from builder.evidence import requirements
 from builder.lock import closures, lock_file, merging
 from builder.moving import archive, traveling_caches
 from builder.numbers import adopted, build_directory, images_lock, status
-from builder.numbers.images_lock import RECORD, Candidate
 from builder.plan import plan_model
 from builder.plan.plan_model import StagedFile
 
@@ -63,22 +62,20 @@ def export_image(
 
 def _build_files(project: Project, name: ImageName, recorded: NumberedImage, report: Report) -> dict[str, StagedFile]:
     """The files of the number's build directory; none, with a report, where another machine would not take them."""
+    folder = build_directory.path_of(project, name)
     try:
-        files = _recorded_files(project, name, recorded)
-        fault = archive.build_fault(name, recorded, files)
+        if recorded.adopted is None:
+            contents = build_directory.read_build_files(build_directory.read_build_directory(project, name))
+        else:
+            present = [file for file in (plan_model.ADOPTED, plan_model.RECORD) if (folder / file).exists()]
+            largest = plan_model.LARGEST_FILE
+            contents = {file: StagedFile(files.read_plain_file(folder / file, largest)) for file in present}
+        fault = archive.build_fault(name, recorded, contents)
     except (FileProblemsError, OSError) as error:
         fault = str(error)
     if fault:
         report(Message(f"the archive will not contain the build directory of {name}: {fault}"))
-    return {} if fault else files
-
-
-def _recorded_files(project: Project, name: ImageName, recorded: NumberedImage) -> dict[str, StagedFile]:
-    if recorded.adopted is None:
-        return build_directory.read_build_files(build_directory.read_build_directory(project, name))
-    folder = build_directory.path_of(project, name)
-    present = [file for file in (plan_model.ADOPTED, plan_model.RECORD) if (folder / file).exists()]
-    return {file: StagedFile(files.read_plain_file(folder / file, plan_model.LARGEST_FILE)) for file in present}
+    return {} if fault else contents
 
 
 def _write_blobs(endpoint: Endpoint, name: ImageName, writer: Writer, report: Report) -> tuple[Descriptor, Manifest]:
@@ -154,16 +151,14 @@ def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> Non
         )
     details = images.inspect_image(workspace.engine, str(contents.name))
     if details is not None and images.fingerprint(details) != contents.fingerprint:
-        raise ImageStateError(
-            f"{contents.name} in this engine differs from the image in the archive, and was not overwritten",
-            hint=f"`builder verify` shows what it is; to remove it: `docker image rm {contents.name}`",
-        )
+        message = f"{contents.name} in this engine differs from the image in the archive, and was not overwritten"
+        hint = f"`builder verify` shows what it is; to remove it: `docker image rm {contents.name}`"
+        raise ImageStateError(message, hint=hint)
     folder = build_directory.path_of(workspace.project, contents.name)
     if folder.exists() and contents.build and not _same(folder, contents):
-        raise ImageStateError(
-            f"{workspace.project.relative(folder)} differs from the build in the archive, and was not overwritten",
-            hint="the folder belongs to an image of this project, or was edited; `git status` shows which",
-        )
+        message = f"{workspace.project.relative(folder)} differs from the build in the archive, and was not overwritten"
+        hint = "the folder belongs to an image of this project, or was edited; `git status` shows which"
+        raise ImageStateError(message, hint=hint)
 
 
 def _same(folder: Path, contents: Archive) -> bool:
@@ -176,7 +171,7 @@ def _same(folder: Path, contents: Archive) -> bool:
     except OSError:
         return False
     archived = {path: file.content for path, file in contents.build.items()}
-    return {**existing, RECORD: b""} == {**archived, RECORD: b""}
+    return {**existing, images_lock.RECORD: b""} == {**archived, images_lock.RECORD: b""}
 
 
 def _load(endpoint: Endpoint, path: Path, contents: Archive, file: IO[bytes], job: WorkFolder, report: Report) -> None:
@@ -195,10 +190,8 @@ def _load(endpoint: Endpoint, path: Path, contents: Archive, file: IO[bytes], jo
     archives.load_archive(endpoint, size, with_progress())
     details = images.inspect_image(endpoint, job.tag)
     if details is None or images.fingerprint(details) != contents.fingerprint:
-        raise TransferError(
-            f"{path} is damaged: its image does not match its record",
-            hint="copy the archive again, or export the number again",
-        )
+        hint = "copy the archive again, or export the number again"
+        raise TransferError(f"{path} is damaged: its image does not match its record", hint=hint)
 
 
 def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
@@ -209,7 +202,7 @@ def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
     with images_lock.transaction(workspace) as transaction:
         _refuse_conflict(workspace, transaction.lock, contents)
         after = _with_archive(workspace, transaction.lock, contents)
-        candidate = Candidate(job.tag, job.directory, details.id, images.fingerprint(details))
+        candidate = images_lock.Candidate(job.tag, job.directory, details.id, images.fingerprint(details))
         transaction.place(contents.name, candidate)
         transaction.commit(after)
         return transaction.lock
@@ -239,14 +232,13 @@ def _with_archive(workspace: Workspace, lock: Lock, contents: Archive) -> Lock:
 
 
 def _pins(contents: Archive) -> dict[str, dict[str, Pins]]:
-    """The pins that the image was built with, from its build directory."""
-    record = contents.build.get(RECORD)
+    record = contents.build.get(images_lock.RECORD)
 
     def load(_path: str, digest: str) -> bytes | None:
         file = contents.build.get(closures.name_of_copy(digest))
         return file.content if file else None
 
     try:
-        return lock_file.parse_bytes(record.content, RECORD, load).pins if record else {}
+        return lock_file.parse_bytes(record.content, images_lock.RECORD, load).pins if record else {}
     except LockError:
         return {}

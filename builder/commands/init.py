@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import platform
 import shutil
 from contextlib import contextmanager, suppress
@@ -95,8 +94,7 @@ _LAST = "dockerfiles"
 @dataclass(frozen=True)
 class InitResult:
     """A project that was made. ``reason`` says why it has these contents, if the user did not choose them; ``first`` is
-    the recipe to begin with; ``kept`` are files that existed and were left unchanged; ``git`` if a repository was
-    begun."""
+    the recipe to begin with; ``kept`` are files that were left unchanged; ``git`` if a repository was begun."""
 
     project: projects.Project
     selection: Selection
@@ -188,13 +186,7 @@ def _put_last(project: projects.Project, staged: Path, planned: Sequence[Planned
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(each.after)
         path.chmod(0o755 if each.file.executable else 0o644)
-    try:
-        files.put_folder_in_place(staged / _LAST, project.dockerfiles)
-    except OSError as error:
-        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
-            raise
-        message = f"meanwhile, another process made {project.root} a project"
-        raise ConflictError(message, hint="`builder list` shows the images of that project") from None
+    files.put_folder_in_place(staged / _LAST, project.dockerfiles)
 
 
 # The ``init --update`` command brings files that are newer in this release into a project.
@@ -299,8 +291,7 @@ class Migration:
 
 @dataclass(frozen=True)
 class MigrationResult:
-    """The result of a migration: the parts that were written, the images that got numbers, and what could not be
-    done, each with its error."""
+    """The written parts of a migration, the images that got numbers, and what failed, each with its error."""
 
     written: tuple[copies.PlannedCopy, ...]
     settings_written: bool

@@ -18,7 +18,6 @@ from builder.lab.checkpoints import conversion
 from builder.lock import lock_file, merging
 from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Version, shown_mods
 from builder.numbers import adopted, claims, images_lock, retention, status
-from builder.numbers.adopted import AdoptedContents
 from builder.pins import packages
 from builder.plan import making
 from builder.plan.plan_model import StagedFile
@@ -29,12 +28,8 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from pathlib import Path
 
-    from builder.building.work_folder import WorkFolder
     from builder.engine.images import ImageDetails, Layer
-    from builder.lab.checkpoints.conversion import RemovableCheckpoint
-    from builder.numbers.claims import ProjectIdentity
     from builder.numbers.workspace import Workspace
-    from builder.serving.compile_caches import CompileCache
     from builder.serving.model_weights import PairingSource
 
 
@@ -69,11 +64,9 @@ def adopt_image(
 ) -> AdoptedImage:
     """Gives ``image``, a name or an id in the engine, the next number of ``repository`` (None for its own), paired with
     ``models``, and as the current one if ``promote``. An image that has a number there keeps that one, and gets its tag
-    again where the engine lacks it.
-
-    Raises ImageStateError where the engine has no such image, UsageError where its repository cannot be told, or is no
-    name for one, ImageContentsError where it is to serve a model and no vLLM is found in it.
-    """
+    again where the engine lacks it. Raises ImageStateError where the engine has no such image, UsageError where its
+    repository cannot be told, or is no name for one, ImageContentsError where it is to serve a model and no vLLM is
+    found in it."""
     work_folder.recover(workspace)
     lock = lock_file.read_project_lock(workspace.project)
     details = adopted.find_image_to_adopt(workspace.engine, image)
@@ -130,10 +123,9 @@ def _require_vllm(models: Sequence[str], details: ImageDetails, versions: Collec
     whose labels name none either: this engine may not be able to look into it."""
     own_labels = making.read_labels(details.labels)
     if models and "vllm" not in {*versions, *(own_labels.versions if own_labels else ())}:
-        raise ImageContentsError(
-            f"{unknown}, so the image cannot be paired with {', '.join(models)}. Nothing was recorded",
-            hint="adopt it without `--model`; `builder pair` can pair a model later",
-        )
+        message = f"{unknown}, so the image cannot be paired with {', '.join(models)}. Nothing was recorded"
+        hint = "adopt it without `--model`; `builder pair` can pair a model later"
+        raise ImageContentsError(message, hint=hint)
 
 
 def _numbered(lock: Lock, repository: str, details: ImageDetails) -> ImageName | None:
@@ -143,7 +135,7 @@ def _numbered(lock: Lock, repository: str, details: ImageDetails) -> ImageName |
     return ImageName(repository, max(same)) if same else None
 
 
-def _keep(workspace: Workspace, repository: str, details: ImageDetails, job: WorkFolder) -> str:
+def _keep(workspace: Workspace, repository: str, details: ImageDetails, job: work_folder.WorkFolder) -> str:
     """A name of an image, which gets one until it has its number where it has none. Were this killed in between, it
     would else be deleted as what a killed build left; as its only name, this one stays."""
     if details.tags:
@@ -174,20 +166,17 @@ def _paired(lock: Lock, name: ImageName, pairings: Mapping[str, PairingSource], 
 def _again(
     workspace: Workspace, name: ImageName, details: ImageDetails, pairings: Mapping[str, PairingSource]
 ) -> AdoptedImage:
-    """Gives an image that has a number the tag of that number, if the engine lacks it, and pairs it with models.
-
-    Raises ImageStateError where the tag names other content.
-    """
+    """Gives an image that has a number the tag of that number, if the engine lacks it, and pairs it with models. Raises
+    ImageStateError where the tag names other content."""
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
         record = lock.images[name.repository].numbers[name.number]
         _require_vllm(tuple(pairings), details, record.versions, f"{name} is recorded without vLLM")
         tagged = images.inspect_image(workspace.engine, str(name))
         if tagged is not None and images.fingerprint(tagged) != record.fingerprint:
-            raise ImageStateError(
-                f"images.lock records this content as {name}, but that tag names another image in the engine",
-                hint=f"to free the tag: `docker tag {name} OTHER-NAME; docker image rm {name}`; then adopt again",
-            )
+            message = f"images.lock records this content as {name}, but that tag names another image in the engine"
+            hint = f"to free the tag: `docker tag {name} OTHER-NAME; docker image rm {name}`; then adopt again"
+            raise ImageStateError(message, hint=hint)
         if tagged is None:
             transaction.announce(name)
             images_lock.claim_number(workspace, name, record.fingerprint)
@@ -196,11 +185,11 @@ def _again(
         transaction.commit(_paired(lock.with_image(name, replace(record, pruned=None)), name, pairings))
         lock = transaction.lock
     contents = adopted.read_adopted(workspace.project.build_directory(name.repository, name.number))
-    result = _result(lock, name, contents or AdoptedContents(record.fingerprint), models)
+    result = _result(lock, name, contents or adopted.AdoptedContents(record.fingerprint), models)
     return replace(result, already=True, restored=tagged is None)
 
 
-def _result(lock: Lock, name: ImageName, contents: AdoptedContents, models: tuple[str, ...]) -> AdoptedImage:
+def _result(lock: Lock, name: ImageName, contents: adopted.AdoptedContents, models: tuple[str, ...]) -> AdoptedImage:
     record, repository = lock.images[name.repository].numbers[name.number], lock.images[name.repository]
     return AdoptedImage(
         image=name,
@@ -243,10 +232,10 @@ class PrunePlan:
     going: tuple[RemovableImage, ...]
     kept: dict[ImageName, tuple[str, ...]]
     nameless: tuple[str, ...]
-    compiled: tuple[CompileCache, ...]
+    compiled: tuple[compile_caches.CompileCache, ...]
     fetched: dict[Path, int]
     layers: int
-    checkpoints: tuple[RemovableCheckpoint, ...] = ()
+    checkpoints: tuple[conversion.RemovableCheckpoint, ...] = ()
 
     @property
     def frees(self) -> int:
@@ -345,8 +334,7 @@ def _frees(sizes: dict[Layer, int], going: Iterable[ImageDetails], staying: Iter
 
 def prune_images(workspace: Workspace, pruning: PrunePlan) -> Pruned:
     """Carries out a plan, one image at a time. Each is recorded as pruned before it is removed, so that the lock is
-    right wherever this is interrupted. An image that changed since the plan was made stays, and is among the
-    ``refused``."""
+    right wherever this is interrupted. An image that changed since then stays, and is among the ``refused``."""
     work_folder.remove_stale(workspace)
     cached = bake_run.settled_records(workspace.engine)
     gone: list[ImageName] = []
@@ -375,22 +363,19 @@ def prune_images(workspace: Workspace, pruning: PrunePlan) -> Pruned:
 
 
 def _remove_checkpoints(workspace: Workspace, pruning: PrunePlan) -> None:
-    wanted = _paired_revisions(lock_file.read_lock(workspace.project.lock)) if pruning.checkpoints else set()
-    removable = (
-        conversion.find_leftovers(workspace.project, workspace.environment, wanted) if pruning.checkpoints else ()
-    )
-    for checkpoint in removable:
+    if not pruning.checkpoints:
+        return
+    wanted = _paired_revisions(lock_file.read_lock(workspace.project.lock))
+    for checkpoint in conversion.find_leftovers(workspace.project, workspace.environment, wanted):
         if checkpoint in pruning.checkpoints:
             workspace.report(Message(f"removing {checkpoint.title}"))
             conversion.remove_leftovers(checkpoint.paths)
 
 
-def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> ProjectIdentity | None:
+def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> claims.ProjectIdentity | None:
     """Records a number as pruned at ``stamp`` (RFC 3339 UTC) and removes its image from the engine, unless another
     project has it on record, which is returned. Its build directory stays. One that was removed meanwhile is gone.
-
-    Raises ConflictError, with nothing changed, for a number that must stay or is in use by a container.
-    """
+    Raises ConflictError, with nothing changed, for a number that must stay or is in use by a container."""
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
         image, details = before.image(name), images.inspect_image(workspace.engine, str(name))
@@ -416,8 +401,7 @@ def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> ProjectI
 
 
 def _remove_compiled(workspace: Workspace, pruning: PrunePlan) -> tuple[tuple[ImageName, ...], tuple[str, ...]]:
-    """Removes compiled files; returns the numbers whose files are gone, and a line for each that could not be removed.
-    The files of an image that is still present, or present again, stay."""
+    """Removes compiled files of images that are gone; returns their numbers, and a line for each failure."""
     lock = lock_file.read_lock(workspace.project.lock)
     helper = next((str(name) for name in pruning.kept if images.inspect_image(workspace.engine, str(name))), None)
     gone: list[ImageName] = []

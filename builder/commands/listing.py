@@ -31,15 +31,12 @@ if TYPE_CHECKING:
 
 
 def list_images(workspace: Workspace, target: str | None) -> tuple[Lock, status.ImageOverview]:
-    """Reads the lock, reduced to what ``target`` names, and the state of its images in the engine.
-
-    Raises UsageError if ``target`` names nothing, LockError if images.lock is lost.
-    """
-    lock = (
-        lock_file.read_lock(workspace.project.lock)
-        if target is None
-        else _only(workspace.project, lock_file.read_project_lock(workspace.project), target)
-    )
+    """Reads the lock, reduced to what ``target`` names, and the state of its images in the engine. Raises UsageError if
+    ``target`` names nothing, LockError if images.lock is lost."""
+    if target is None:
+        lock = lock_file.read_lock(workspace.project.lock)
+    else:
+        lock = _only(workspace.project, lock_file.read_project_lock(workspace.project), target)
     return lock, status.status_overview(workspace, lock)
 
 
@@ -63,8 +60,7 @@ def evidence(
 def present_evidence(
     project: Project, lock: Lock, names: Collection[ImageName], environ: Mapping[str, str]
 ) -> dict[ImageName, ImageEvidence]:
-    """The evidence of these images; empty if the project has none. A probe, profile or text that changed since makes
-    its runs stale."""
+    """The evidence of these images, if any. A probe, profile or text that changed makes its runs stale."""
     if not project.evidence.is_dir():
         return {}
     from builder.evidence import standing
@@ -224,8 +220,7 @@ def show_image(workspace: Workspace, text: str) -> ShownImage:
 
 def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence[str] = ()) -> Matrix:
     """Reads the table of all numbers and models, or of those that ``images`` (numbers, repositories, definitions) and
-    ``models`` (or their recipes) name, from the files alone. Raises UsageError for a name of neither, LockError where
-    images.lock cannot be read."""
+    ``models`` (or their recipes) name, from the files alone. Raises UsageError for an unknown name, and LockError."""
     from builder.evidence import standing
 
     project = workspace.project

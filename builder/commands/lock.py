@@ -33,11 +33,8 @@ if TYPE_CHECKING:
 
     from builder.base.project import Project
     from builder.engine.client import Endpoint
-    from builder.lab.changes import PackageChange
     from builder.lock.closures import Load
-    from builder.numbers.recovery import RecoverableImage
     from builder.numbers.workspace import Workspace
-    from builder.pins.pinning import OlderVersion
     from builder.sources.mirror import CommitRange
 
 
@@ -106,7 +103,7 @@ def recover_lock(workspace: Workspace) -> Recovered:
     return Recovered(tuple(number.name for number in missing), unknown, findings, kept)
 
 
-def completed(lock: Lock, missing: Sequence[RecoverableImage], latest: Mapping[str, int]) -> Lock:
+def completed(lock: Lock, missing: Sequence[recovery.RecoverableImage], latest: Mapping[str, int]) -> Lock:
     """Returns ``lock`` with the ``missing`` numbers; ``latest`` are the current numbers by the tags."""
     recovered = Lock()
     for number in _in_build_order(missing):
@@ -126,7 +123,7 @@ def completed(lock: Lock, missing: Sequence[RecoverableImage], latest: Mapping[s
     return merging.adopt(lock, recovered)
 
 
-def _in_build_order(missing: Sequence[RecoverableImage]) -> list[RecoverableImage]:
+def _in_build_order(missing: Sequence[recovery.RecoverableImage]) -> list[recovery.RecoverableImage]:
     """Sorts numbers by the time of their builds. A number counts as built before every higher one of its repository,
     whatever its time: one that comes from a tag is too late where the image was tagged again."""
     earliest: dict[str, str] = {}
@@ -211,8 +208,7 @@ def merge_lock(workspace: Workspace) -> MergedLock:
 
 def merge_files(base: Path, ours: Path, theirs: Path) -> bool:
     """Makes ``ours`` the merge of three versions of images.lock, for git; False where both sides changed the same, or
-    gave a number to different images. ``ours`` has git's markers then, and `merge_lock` decides. Raises LockError for a
-    version that cannot be read."""
+    gave a number to different images. ``ours`` has git's markers then. Raises LockError for a bad version."""
     common, our, their = (
         lock_file.parse_bytes(path.read_bytes(), path.name) if path.stat().st_size else Lock()
         for path in (base, ours, theirs)
@@ -332,8 +328,8 @@ class MovedPin:
     before: str
     after: str
     between: CommitRange | None = None
-    packages: tuple[PackageChange, ...] = ()
-    older: tuple[OlderVersion, ...] = ()
+    packages: tuple[changes.PackageChange, ...] = ()
+    older: tuple[pinning.OlderVersion, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -351,10 +347,9 @@ class UpdatedPins:
 def update_lock(
     workspace: Workspace, names: tuple[str, ...], update: chains.Update, platform: str | None
 ) -> UpdatedPins:
-    """Completes the pins of the definitions ``names`` (all if empty) and of their parents. Without names, a
-    definition on an image of others that is not pinned yet is left out: to read that image, it would be pulled. The
-    pins that resolve are written even where others fail. Raises what `chain.resolve_missing` does; images.lock is then
-    as it was."""
+    """Completes the pins of the definitions ``names`` (all if empty) and of their parents. Without names, a definition
+    on an unpinned image of others is left out: to read that image, it would be pulled. The pins that resolve are
+    written even where others fail. Raises what `chain.resolve_missing` does, with nothing changed."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     image_chains = _chains(workspace, lock, names, platform)
@@ -401,8 +396,7 @@ def check(workspace: Workspace, names: tuple[str, ...], platform: str | None) ->
 def _faults_of_mods(
     project: Project, chain: chains.Chain, completed: Mapping[str, pinning.ResolvedPins]
 ) -> Iterator[pinning.Fault]:
-    """A fault where mods of ``chain`` name packages that its images have in another version; a mod that cannot be read
-    is told by `mods check` and the build."""
+    """A fault where mods of ``chain`` require other versions of packages. Mods that cannot be read are left out."""
     if not any(part.mods for part in chain) or any(completed[part.name].faults for part in chain):
         return
     try:
@@ -415,8 +409,7 @@ def _faults_of_mods(
 
 
 def _chains(workspace: Workspace, lock: Lock, names: tuple[str, ...], platform: str | None) -> list[chains.Chain]:
-    """The chains of the definitions ``names``. Without names all, but for those on an image of others that is not
-    pinned yet, which are reported."""
+    """The chains of the definitions ``names``; without names, of all but those on an image of others without a pin."""
     host, overrides = machine.platform(workspace.engine), Overrides(platform)
     wanted = names or definition_names(workspace.project)
     found_chains: list[chains.Chain] = []
@@ -431,7 +424,7 @@ def _chains(workspace: Workspace, lock: Lock, names: tuple[str, ...], platform: 
 
 
 def _moved_pins(
-    project: Project, definition: ImageDefinition, before: Pins, after: Pins, older: tuple[OlderVersion, ...]
+    project: Project, definition: ImageDefinition, before: Pins, after: Pins, older: tuple[pinning.OlderVersion, ...]
 ) -> list[MovedPin]:
     moved = []
     for name in pinning.pin_names(definition):
@@ -447,7 +440,7 @@ def _moved_pins(
             # Upstream may no longer have the old commit, and a new mirror never had it.
             with contextlib.suppress(SourceError):
                 between = mirror.commits_between(upstream, pins[0].commit, pins[1].commit)
-        packages: tuple[PackageChange, ...] = ()
+        packages: tuple[changes.PackageChange, ...] = ()
         if name == "base" and before.base and after.base and before.base.packages and after.base.packages:
             bases = (before.base, after.base)
             brought = ({package.name: package.version for package in base.packages} for base in bases)

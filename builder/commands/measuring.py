@@ -19,10 +19,8 @@ from builder.definitions import build_target, configuration, recipe
 from builder.definitions.container import STOPPING_SECONDS
 from builder.engine import containers, images
 from builder.evidence import run_record, standing
-from builder.evidence.run_record import Subject, figure_document
 from builder.lab.measure import bench, outcome, probes, served_model
 from builder.lab.prove import judging, prove
-from builder.lab.prove.prove import ProvedPairing
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import adopted, status
@@ -54,7 +52,7 @@ class KeptOutcome:
     @property
     def figures(self) -> list[dict[str, Any]]:
         """Its figures for programs, with mean and spread."""
-        return list(map(figure_document, self.outcome.figures))
+        return list(map(run_record.figure_document, self.outcome.figures))
 
 
 def run_bench(workspace: Workspace, text: str, profile_name: str, image: str = "") -> KeptOutcome:
@@ -100,20 +98,13 @@ def measure_server(workspace: Workspace, server: served_model.MeasuredServer, pr
             f"{server.running.name} applies {tried} only on trial" if tried else f"{server.running.image} has no number"
         )
         workspace.report(Message(f"{why}: the result is shown, but not recorded"))
-    return bench.measure_bench(
-        server.model,
-        profile,
-        workspace.environment,
-        workspace.report,
-        revision=subject.revision if subject else None,
-        member=server.running.head,
-    )
+    environ, report, revision = workspace.environment, workspace.report, subject.revision if subject else None
+    return bench.measure_bench(server.model, profile, environ, report, revision=revision, member=server.running.head)
 
 
 def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: str = "") -> Iterator[KeptOutcome]:
-    """Runs the probes ``wanted``, or all, and keeps and yields each result. One server serves them all: that of
-    `chosen_server`. Raises UsageError for an unknown probe, MeasuringError if one cannot run, and the errors of a
-    start."""
+    """Runs the probes ``wanted``, or all, on one server, and keeps and yields each result. Raises UsageError for an
+    unknown probe, MeasuringError if one cannot run, and the errors of a start."""
     project = workspace.project
     chosen = tuple(dict.fromkeys(wanted)) or probes.names(project)
     for name in chosen:
@@ -213,8 +204,7 @@ def request_as_before(workspace: Workspace, recipe: Recipe) -> ServeRequest:
 
 
 def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None:
-    """Stops the model's own server if the memory does not suffice for both. The engine starts it again when the machine
-    restarts."""
+    """Stops the model's own server if the memory does not suffice for both. It returns when the machine restarts."""
     own = running.pick(workspace.project, running.find_all(workspace), text)
     if own is None:
         starting.require_room(prepared, (), workspace.report)
@@ -258,7 +248,7 @@ def prove_image(workspace: Workspace, image: str, models: Sequence[str] = ()) ->
         raise ImageStateError(f"{name} {state}: nothing was proven", hint=adopted.way_back(name, record))
     run_record.of_image(project, name)
     find = functools.partial(judging.find_reference, project, lock, name.repository, name.number)
-    subject = Subject(str(name), record.fingerprint)
+    subject = run_record.Subject(str(name), record.fingerprint)
     work_folder.remove_stale(workspace)
     with work_folder.create(workspace, name.repository, {}) as work:
         proofs = prove.prove_models(workspace, str(name), subject, pairings, find, work.labels)
@@ -290,7 +280,7 @@ def accept_changes(
     )
 
 
-def _pairings(workspace: Workspace, lock: Lock, name: ImageName, texts: Sequence[str]) -> Iterator[ProvedPairing]:
+def _pairings(workspace: Workspace, lock: Lock, name: ImageName, texts: Sequence[str]) -> Iterator[prove.ProvedPairing]:
     """The models, or models of recipes, called ``texts`` (empty: all that the image serves) with their recipes. Raises
     UsageError if there is none, or how to serve one is not known."""
     project, is_any = workspace.project, False
@@ -310,7 +300,7 @@ def _pairings(workspace: Workspace, lock: Lock, name: ImageName, texts: Sequence
             subject = standing.present_subject(
                 project, lock, name, model, "prove", recipe=used, environ=workspace.environment
             )
-            yield ProvedPairing(model, subject.revision, used)
+            yield prove.ProvedPairing(model, subject.revision, used)
         elif texts:
             raise UsageError(f"no recipe says how to serve {text}", hint="name a recipe instead of the model")
         else:

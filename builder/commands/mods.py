@@ -105,9 +105,8 @@ def require_lossless(planned: Sequence[PlannedCopy]) -> None:
             message = f"{each.kind}s/{each.name} already exists, and is not a copy"
         else:
             continue
-        raise ConflictError(
-            message, hint="to replace it anyway: `--force`; `add` also takes `--as NAME`, to copy under another name"
-        )
+        hint = "to replace it anyway: `--force`; `add` also takes `--as NAME`, to copy under another name"
+        raise ConflictError(message, hint=hint)
 
 
 # ``mods check --against`` tries the patches of mods on versions that the user names, without a build.
@@ -181,8 +180,7 @@ def _column(
 
 @dataclass(frozen=True)
 class _PinnedChain:
-    """The chain of a definition as images.lock pins it, each parent before its child, and the ``label`` that the user
-    knows it by."""
+    """The pinned chain of a definition, each parent before its child, and the ``label`` that the user knows it by."""
 
     project: Project
     access: packages.Access
@@ -366,8 +364,7 @@ _FOR_EDITORS = "# yaml-language-server: $schema="
 
 
 def new_mod(project: Project, text: str) -> tuple[Path, ...]:
-    """Makes ``mods/NAME``, as a whole or not at all, and returns its files. Raises UsageError for a name that no mod
-    may have, or that is taken."""
+    """Makes ``mods/NAME``, whole or not at all; returns its files. Raises UsageError for an invalid or taken name."""
     name = mod_files.name_of(text)
     if not mod_files.NAME.fullmatch(name):
         hint = "use letters, digits and . _ + -, with a letter or digit first"

@@ -10,7 +10,6 @@ from builder.base.errors import BuilderError, UsageError
 from builder.base.events import Diagnosis, Verdict
 from builder.base.values import dataclass
 from builder.definitions import command, configuration
-from builder.definitions.configuration import ConfigurationChange
 from builder.definitions.container import LABEL
 from builder.engine import client as endpoints
 from builder.engine import containers, images, machine
@@ -55,8 +54,7 @@ class NodeImage:
 
 @dataclass(frozen=True)
 class NodeServer:
-    """A container that `run` started, with its image and its model. ``stale`` is true if the model is paired with
-    another image now."""
+    """A container that `run` started. ``stale`` is true if its model is paired with another image now."""
 
     name: str
     image: str
@@ -182,7 +180,6 @@ def check_nodes(
 
 
 def _engines(project: Project, environ: Mapping[str, str], names: Sequence[str]) -> dict[str, Endpoint]:
-    """The engines of the nodes with these names, or of all. Raises UsageError if there is none."""
     engines = machines.engines(project, environ, names)
     if not engines:
         here = endpoints.find_endpoint(environ).host
@@ -214,7 +211,6 @@ def _wanted(project: Project, lock: Lock, text: str | None) -> _Wanted:
 
 
 def _advice(project: Project, nodes: Sequence[Node], node: Node, seen: _Looked, wanted: _Wanted) -> Iterator[Diagnosis]:
-    """The advisories that apply to a node, and to what is served there."""
     facts = seen.facts
     if isinstance(facts, BuilderError):
         return
@@ -314,9 +310,8 @@ def _clock(facts: MachineFacts) -> Diagnosis:
 
 
 @dataclass(frozen=True)
-class Discovery(ConfigurationChange):
-    """The text of builder.yaml before and after, and for each node its engine's address with the choice or the
-    error."""
+class Discovery(configuration.ConfigurationChange):
+    """The text of builder.yaml before and after, and for each node its engine's address with the choice or error."""
 
     nodes: dict[str, tuple[str, LinkChoice | BuilderError]]
 

@@ -17,9 +17,7 @@ from builder.numbers.status import named_model, named_number
 from builder.serving import model_weights
 
 if TYPE_CHECKING:
-    from builder.lock.checkpoints_lock import CheckpointName
     from builder.lock.model import ImageName, NumberedImage, Pairing, Status
-    from builder.numbers.pointers import PointerMove
     from builder.numbers.workspace import Workspace
 
 
@@ -29,8 +27,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Marked:
     """A mark on ``what``, a model or an image; ``image`` is the image in either case. ``changed`` is true if the lock
-    changed. ``pointed_at_by`` names what still points to an image that is marked bad now: models, or its
-    repository."""
+    changed. ``pointed_at_by`` names what still points to a bad image: models, or its repository."""
 
     what: str
     image: ImageName
@@ -42,10 +39,8 @@ class Marked:
 
 def mark_image(workspace: Workspace, text: str, status: Status, note: str | None) -> Marked:
     """Marks the pairing of a model or of a recipe's model, or an image for all models. Without a ``note`` the present
-    one stays, as long as the status stays.
-
-    Raises UsageError where ``text`` names neither a model nor a numbered image.
-    """
+    one stays, as long as the status stays. Raises UsageError where ``text`` names neither a model nor a numbered
+    image."""
     lock_file.refuse_lost_lock(workspace.project)
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
@@ -81,8 +76,8 @@ class WeightsChange:
     """Other weights for the same image: a rollback, which goes to another image, does not undo it. ``before`` is None
     where those were the model's own."""
 
-    before: CheckpointName | None
-    now: CheckpointName
+    before: checkpoints_lock.CheckpointName | None
+    now: checkpoints_lock.CheckpointName
 
 
 @dataclass(frozen=True)
@@ -93,7 +88,7 @@ class Paired:
     model: str
     image: ImageName
     recipe: str | None
-    move: PointerMove | None
+    move: pointers.PointerMove | None
     differences: tuple[str, ...]
     weights: WeightsChange | None = None
     is_new_recipe: bool = False
@@ -102,15 +97,13 @@ class Paired:
 def pair_model(
     workspace: Workspace, model: str, text: str, *, force: bool, note: str = "", checkpoint: str | None = None
 ) -> Paired:
-    """Pairs a model, or that of a recipe, with the image called ``text``; other models stay where they are.
-
-    A pairing without a recipe takes the recipe for the model and the repository, if there is exactly one. A new pairing
-    records the model's revision as a build would (`model_weights.to_record`); an earlier one keeps its own, unless
-    ``checkpoint`` names another one (``NAME``, for the revision made last, or ``NAME@REVISION``).
-    Raises ConflictError for an image that is marked bad, unless ``force``, and for one that lacks what the model
-    requires, unless ``force`` with a ``note``, which is kept; ImageStateError where the engine does not have it;
-    UsageError where images.lock does not.
-    """
+    """Pairs a model, or that of a recipe, with the image called ``text``; other models stay where they are. A pairing
+    without a recipe takes the recipe for the model and the repository, if there is exactly one. A new pairing records
+    the model's revision as a build would (`model_weights.to_record`); an earlier one keeps its own, unless
+    ``checkpoint`` names another one (``NAME``, for the revision made last, or ``NAME@REVISION``). Raises ConflictError
+    for an image that is marked bad, unless ``force``, and for one that lacks what the model requires, unless ``force``
+    with a ``note``, which is kept; ImageStateError where the engine does not have it; UsageError where images.lock does
+    not."""
     requirements.refuse_note_alone(note, force=force)
     lock = lock_file.read_project_lock(workspace.project)
     recipe = status.named_recipe(workspace.project, lock, model) if model not in lock.models else None
@@ -160,19 +153,16 @@ class Promoted:
     one; ``foreign`` are repositories whose ``latest`` another project has."""
 
     image: ImageName
-    moves: tuple[PointerMove, ...]
+    moves: tuple[pointers.PointerMove, ...]
     staying: tuple[str, ...]
     differences: tuple[str, ...]
     foreign: tuple[str, ...] = ()
 
 
 def promote_image(workspace: Workspace, text: str, *, force: bool, note: str = "") -> Promoted:
-    """Makes the image called ``text`` current.
-
-    Raises ConflictError for one that is marked bad, unless ``force``, and for one that lacks what its models require,
-    unless ``force`` with a ``note``, which is kept; ImageStateError where the engine does not have it; UsageError
-    where images.lock does not.
-    """
+    """Makes the image called ``text`` current. Raises ConflictError for one that is marked bad, unless ``force``, and
+    for one that lacks what its models require, unless ``force`` with a ``note``, which is kept; ImageStateError where
+    the engine does not have it; UsageError where images.lock does not."""
     requirements.refuse_note_alone(note, force=force)
     name, _ = status.named_number(workspace.project, lock_file.read_project_lock(workspace.project), text)
     with images_lock.transaction(workspace) as transaction:

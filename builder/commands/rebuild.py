@@ -24,9 +24,7 @@ from builder.plan import plan_model
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from builder.base.project import Project
     from builder.engine.client import Endpoint
-    from builder.engine.images import ImageDetails
     from builder.lock.model import ImageName, NumberedImage
     from builder.numbers.workspace import Workspace
 
@@ -37,11 +35,8 @@ _LARGEST_LAYERS = 1 << 20
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """The result of a rebuild. ``restored`` is true if the number was missing from the engine and has its tag again.
-
-    If the content is not ``same``, the image is ``kept`` under that tag, and ``layers`` names the steps whose layers
-    differ.
-    """
+    """The result of a rebuild. ``restored`` is true if the number was missing from the engine and has its tag again. If
+    the content is not ``same``, the image is ``kept`` under that tag, and ``layers`` are the steps that differ."""
 
     image: ImageName
     same: bool
@@ -56,19 +51,14 @@ class Rebuilt:
 
 def rebuild_image(workspace: Workspace, text: str, settings: Mapping[str, str] | None = None) -> Rebuilt:
     """Builds the image called ``text`` from ``builds/REPOSITORY/NUMBER`` alone, not from the templates and mods; of
-    ``settings`` only the number of jobs may differ from those that the number was built with.
-
-    A number that is missing gets its tag again if the content is the recorded one. Other content is kept under the tag
-    ``REPOSITORY:N-rebuilt``.
-
+    ``settings`` only the number of jobs may differ from those that the number was built with. A number that is missing
+    gets its tag again if the content is the recorded one. Other content is kept under the tag ``REPOSITORY:N-rebuilt``.
     Raises ImageStateError if the build directory is gone, or the image was adopted; FileProblemsError if it is damaged,
-    or would do what no build of this program does; BuildFailedError if a step fails.
-    """
+    or would do what no build of this program does; BuildFailedError if a step fails."""
     started = time.monotonic()
     if other := [name for name in settings or {} if name != BUILD_JOBS]:
-        raise UsageError(
-            f"`--set {other[0]}` would make a different image", hint="`builder build` accepts every setting"
-        )
+        hint = "`builder build` accepts every setting"
+        raise UsageError(f"`--set {other[0]}` would make a different image", hint=hint)
     images_lock.recover_transaction(workspace)  # it may write nothing itself, where a killed one had tagged the number
     lock = lock_file.read_project_lock(workspace.project)
     name, recorded = status.named_number(workspace.project, lock, text)
@@ -84,7 +74,10 @@ def rebuild_image(workspace: Workspace, text: str, settings: Mapping[str, str] |
             return result
         kept = f"{name}-rebuilt"
         images.tag_image(workspace.engine, tag, kept)
-        layers = _recorded_layers(workspace.project, name)
+        layers: tuple[str, ...] = ()  # the build directory of an earlier release does not record them
+        with suppress(OSError, UnicodeDecodeError):
+            path = build_directory.path_of(workspace.project, name) / plan_model.LAYERS
+            layers = tuple(files.read_plain_file(path, _LARGEST_LAYERS).decode().split())
         differing = _differing_layers(workspace.engine, layers, details) if layers else ()
         return replace(result, kept=kept, layers=differing)
 
@@ -92,15 +85,14 @@ def rebuild_image(workspace: Workspace, text: str, settings: Mapping[str, str] |
 @contextmanager
 def _built_again(
     workspace: Workspace, name: ImageName, recorded: NumberedImage, compilers: int | None
-) -> Iterator[tuple[str, ImageDetails, str]]:
+) -> Iterator[tuple[str, images.ImageDetails, str]]:
     """Builds a number again, and yields the temporary tag of the image, its details and the file of the log. The image
     is removed at the end of the block, unless it was given another tag. Anybody may have written the build directory:
     its plan gives the targets, and a copy of its files is baked."""
     if recorded.adopted:
-        raise ImageStateError(
-            f"{name} was adopted from {recorded.adopted.image}: this project does not record how it was built",
-            hint=adopted.way_back(name, recorded),
-        )
+        message = f"{name} was adopted from {recorded.adopted.image}: this project does not record how it was built"
+        hint = adopted.way_back(name, recorded)
+        raise ImageStateError(message, hint=hint)
     if re.search('[,"]', recorded.definition):  # the name stands in options of buildx that have several fields
         raise LockError(
             f"images.lock: the definition of {name}, {recorded.definition!r}, contains a comma or quotation mark,"
@@ -109,9 +101,8 @@ def _built_again(
         )
     path = build_directory.path_of(workspace.project, name)
     if not path.is_dir():
-        raise ImageStateError(
-            f"{workspace.project.relative(path)} is missing: {name} cannot be built again", hint=build_directory.HINT
-        )
+        hint = build_directory.HINT
+        raise ImageStateError(f"{workspace.project.relative(path)} is missing: {name} cannot be built again", hint=hint)
     machine.require_supported(workspace.engine)
     directory = build_directory.read_build_directory(workspace.project, name)
     targets = build_directory.bake_targets_of(directory, recorded.platform)
@@ -123,22 +114,13 @@ def _built_again(
         _, log = bake.bake_images(workspace, [job], compilers)
         details = images.inspect_image(workspace.engine, work.tag)
         if details is None:
-            raise ImageStateError(
-                f"another program removed the image of {name} from the engine during the build",
-                hint="run the command again",
-            )
+            message = f"another program removed the image of {name} from the engine during the build"
+            hint = "run the command again"
+            raise ImageStateError(message, hint=hint)
         yield work.tag, details, workspace.project.relative(log)
 
 
-def _recorded_layers(project: Project, name: ImageName) -> tuple[str, ...]:
-    """The layers of a number as it was built, lowest first; none if its build directory does not record them."""
-    with suppress(OSError, UnicodeDecodeError):
-        path = build_directory.path_of(project, name) / plan_model.LAYERS
-        return tuple(files.read_plain_file(path, _LARGEST_LAYERS).decode().split())
-    return ()
-
-
-def _differing_layers(endpoint: Endpoint, first: tuple[str, ...], second: ImageDetails) -> tuple[str, ...]:
+def _differing_layers(endpoint: Endpoint, first: tuple[str, ...], second: images.ImageDetails) -> tuple[str, ...]:
     """The steps whose layers in ``second`` differ from the layers ``first``, lowest first; each by its name in the
     Dockerfile, or by the number of the layer."""
     steps = [str(each["CreatedBy"]) for each in images.history(endpoint, second)]

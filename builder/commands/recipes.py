@@ -39,7 +39,6 @@ from builder.definitions import (
 from builder.definitions.configuration import NOTHING_REQUESTED, Node
 from builder.definitions.container import of_server
 from builder.definitions.fields import decoded, read_text
-from builder.definitions.image import ServeSettings
 from builder.definitions.recipe import read_recipe
 from builder.lab import changes
 from builder.lock import lock_file
@@ -47,9 +46,7 @@ from builder.lock.model import Lock
 from builder.moving import copies, recipe_registries
 from builder.numbers import status
 from builder.serving import advice, exports, image_words, preparation, selection
-from builder.serving.exports import RoutedModel
 from builder.serving.running import PROJECT
-from builder.serving.selection import UnnumberedImage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -59,11 +56,9 @@ if TYPE_CHECKING:
     from builder.definitions.command import ServeCommand
     from builder.definitions.container import ContainerOptions
     from builder.definitions.recipe import ParsedRecipe, Recipe
-    from builder.lab.changes import FileChange
     from builder.lock.model import ImageName
     from builder.moving.copies import PlannedCopy, Upstream
     from builder.numbers.workspace import Workspace
-    from builder.serving.image_words import ImageAnswer
     from builder.serving.preparation import ServeRequest
     from builder.serving.selection import ServedImage
     from builder.sources.git import Notify
@@ -80,13 +75,10 @@ class CheckedRecipe:
 
 
 def check_recipes(
-    project: Project, paths: Sequence[str], answers: Mapping[str, ImageAnswer] | None = None
+    project: Project, paths: Sequence[str], answers: Mapping[str, image_words.ImageAnswer] | None = None
 ) -> tuple[CheckedRecipe, ...]:
     """Checks every recipe in ``paths``: files, names, and folders with all that is in them; without any, the project's
-    own. ``answers`` are those of images' vLLM, by the recipe's file.
-
-    Raises UsageError for any other path.
-    """
+    own. ``answers`` are those of images' vLLM, by the recipe's file. Raises UsageError for any other path."""
     lock = _lock(project)
     answers = answers or {}
     return tuple(
@@ -96,10 +88,8 @@ def check_recipes(
 
 def check_recipes_on_images(workspace: Workspace, paths: Sequence[str], image: str = "") -> tuple[CheckedRecipe, ...]:
     """Checks the recipes as `check_recipes` does, and asks the vLLM of each one's image, where the engine has it; that
-    of the numbered ``image`` for all, where one is named.
-
-    Raises UsageError, ImageStateError and ImageContentsError for an ``image`` that cannot be asked.
-    """
+    of the numbered ``image`` for all, where one is named. Raises UsageError, ImageStateError and ImageContentsError for
+    an ``image`` that cannot be asked."""
     project, lock = workspace.project, _lock(workspace.project)
     read = []
     for file in _all_files(project, paths):
@@ -137,7 +127,7 @@ def _files(project: Project, text: str) -> tuple[Path, ...]:
     raise UsageError(f"{text}: no such file, folder or recipe", hint=hint)
 
 
-def _check(project: Project, lock: Lock, path: Path, answer: ImageAnswer | None) -> CheckedRecipe:
+def _check(project: Project, lock: Lock, path: Path, answer: image_words.ImageAnswer | None) -> CheckedRecipe:
     file = project.relative(path)
     try:
         parsed = recipe.read_recipe(project, path)
@@ -209,7 +199,7 @@ class MendedRecipe:
 
     path: Path
     text: str
-    change: FileChange | None
+    change: changes.FileChange | None
     replaces: bool
 
 
@@ -296,10 +286,8 @@ def _problems(copy: PlannedCopy) -> tuple[Problem, ...]:
 
 def plan_mended(project: Project, file: str, name: str | None) -> MendedRecipe:
     """Corrects the recipe in ``file``, which becomes the recipe ``name``, or of the file's own name. A recipe of the
-    project, which its name finds as well, stays where it is. Nothing is written.
-
-    Raises UsageError for a file that cannot be read and for an unfit name, ConflictError where another recipe has it.
-    """
+    project, which its name finds as well, stays where it is. Nothing is written. Raises UsageError for a file that
+    cannot be read and for an unfit name, ConflictError where another recipe has it."""
     source = Path(file) if Path(file).is_file() else recipe.find_recipe(project, file) or Path(file)
     shown = project.relative(source)
     before = read_text(source, shown)
@@ -311,20 +299,15 @@ def plan_mended(project: Project, file: str, name: str | None) -> MendedRecipe:
     copies.require_name("recipe", own_name)
     path = project.recipes / f"{own_name}.yaml"
     if path.exists():
-        raise ConflictError(
-            f"recipes/{own_name}.yaml already exists: nothing was written", hint="`--as NAME` gives it another name"
-        )
+        hint = "`--as NAME` gives it another name"
+        raise ConflictError(f"recipes/{own_name}.yaml already exists: nothing was written", hint=hint)
     return MendedRecipe(path, after, change, replaces=False)
 
 
 def put_mended(project: Project, mended: MendedRecipe) -> CheckedRecipe:
-    """Writes a corrected recipe, and checks it. Raises ConflictError where it cannot be written."""
-    try:
-        files.make_folder(mended.path.parent)
-        files.write_atomically(mended.path, mended.text.encode())
-    except OSError as error:
-        shown = project.relative(mended.path)
-        raise ConflictError(f"{shown} cannot be written: {error.strerror or error}") from None
+    """Writes a corrected recipe, and checks it."""
+    files.make_folder(mended.path.parent)
+    files.write_atomically(mended.path, mended.text.encode())
     return check_recipes(project, [str(mended.path)])[0]
 
 
@@ -401,10 +384,8 @@ class ShownRecipe:
 def show_recipe(workspace: Workspace, request: ServeRequest) -> tuple[ShownRecipe, str]:
     """Reads a recipe and renders its command, for one machine and for the nodes; a node that builder.yaml does not have
     is one at the address that it is called by. The second value says why the state of its image is unknown, and is
-    empty where it is known.
-
-    Raises UsageError where there is no such recipe, FileProblemsError for an error in its file or the overrides.
-    """
+    empty where it is known. Raises UsageError where there is no such recipe, FileProblemsError for an error in its file
+    or the overrides."""
     recipe = build_target.find_recipe(workspace.project, request.text)
     rendered = command.render_command(recipe, request.overrides, request.extra)
     nodes, note = _nodes(workspace.project, recipe, rendered, request)
@@ -429,7 +410,7 @@ def _nodes(
     nodes = [configured.get(name, Node(name, name, address=name)) for name in dict.fromkeys(request.nodes)]
     cluster.require_several(request.backend, len(nodes))
     definition = image.of_repository(project, recipe.repository)
-    of_image = image.serve_settings(project, definition) if definition else ServeSettings()
+    of_image = image.serve_settings(project, definition) if definition else image.ServeSettings()
     if len(nodes) < 2:
         own = container.environment(rendered, of_image)
         note = "this recipe requires several machines: name them with --node" if recipe.cluster_only else ""
@@ -462,8 +443,7 @@ _ENDINGS = {"compose": ".yaml", "script": ".sh"}
 
 @dataclass(frozen=True)
 class ExportedRecipe:
-    """The text for each node, the head node first, or one text under an empty name; the images that they name,
-    and warnings for the user."""
+    """The text for each node, the head first, or one text under an empty name; their images, and warnings."""
 
     texts: Mapping[str, str]
     image: str
@@ -474,11 +454,9 @@ def export_recipe(
     project: Project, kind: str, request: ServeRequest, environ: Mapping[str, str], address: str = "127.0.0.1"
 ) -> ExportedRecipe:
     """Writes how the recipe or model is served, in the format ``kind``; all models that are paired where the request
-    names none. Clients reach the server at ``address``. No engine is asked, and nothing is started.
-
-    Raises UsageError and FileProblemsError for what cannot be rendered, ImageStateError where no image was built yet by
-    the definition that makes them.
-    """
+    names none. Clients reach the server at ``address``. No engine is asked, and nothing is started. Raises UsageError
+    and FileProblemsError for what cannot be rendered, ImageStateError where no image was built yet by the definition
+    that makes them."""
     if kind in {"llama-swap", "litellm"}:
         return _routed(project, kind, request, environ, address)
     if not request.text:
@@ -513,7 +491,7 @@ def export_recipe(
 
 def _selected(project: Project, lock: Lock, text: str) -> ServedImage:
     selected = selection.select_any(project, lock, text)
-    if isinstance(selected, UnnumberedImage) and selected.definition:
+    if isinstance(selected, selection.UnnumberedImage) and selected.definition:
         return selection.for_recipe(lock, selected.recipe)
     return selected
 
@@ -530,10 +508,9 @@ def _of_server(kind: str, request: ServeRequest, selected: ServedImage, options:
     rendered = command.render_command(selected.recipe, request.overrides, request.extra)
     if kind == "opencode":
         if rendered.port is None or not rendered.served:
-            raise UsageError(
-                f"{selected.recipe.file}: the command does not show the port and the name of the model",
-                hint="write `--port N` and `--served-model-name NAME` into the command",
-            )
+            message = f"{selected.recipe.file}: the command does not show the port and the name of the model"
+            hint = "write `--port N` and `--served-model-name NAME` into the command"
+            raise UsageError(message, hint=hint)
         published = of_server(options.publish, rendered.port)
         reached = replace(rendered, port=published.port) if published else rendered
         return exports.render_opencode(selected.recipe, reached, address)
@@ -581,9 +558,8 @@ def _routed(
 
 def _routed_model(
     project: Project, lock: Lock, request: ServeRequest, environ: Mapping[str, str]
-) -> tuple[RoutedModel, list[str]]:
-    """A model as a router needs it, and notes. Raises UsageError for one that several nodes serve, or whose port or
-    name its command does not say."""
+) -> tuple[exports.RoutedModel, list[str]]:
+    """A model as a router needs it, and notes. Raises UsageError for one of several nodes, or without a port."""
     selected = _selected(project, lock, request.text)
     planned = preparation.settings(project, selected, request, environ)
     if len(planned.containers) > 1 or planned.nodes:
@@ -593,13 +569,12 @@ def _routed_model(
     published = of_server(planned.options.publish, rendered.port)
     port = published.port if published else rendered.port
     if port is None:
-        raise UsageError(
-            f"{selected.recipe.file}: the command does not show the port", hint="write `--port N` into the command"
-        )
+        hint = "write `--port N` into the command"
+        raise UsageError(f"{selected.recipe.file}: the command does not show the port", hint=hint)
     labelled = replace(container, labels={**container.labels, PROJECT: str(project.root)})
     model = selected.recipe.model or rendered.model or selected.recipe.name
     notes = [selection.selection_warning(selected), selection.mods_warning(selected), *_not_written(planned.options)]
-    return RoutedModel(model, rendered.served, selected.name, labelled, port), [note for note in notes if note]
+    return exports.RoutedModel(model, rendered.served, selected.name, labelled, port), [note for note in notes if note]
 
 
 def write_export(path: Path, exported: ExportedRecipe, kind: str) -> tuple[Path, ...]:

@@ -63,16 +63,13 @@ class RollbackSubject:
 
 
 def roll_back(workspace: Workspace, text: str, to: int | None, *, force: bool) -> RolledBack:
-    """Rolls back the model, repository, definition or recipe called ``text``, to number ``to`` or to the one before.
-
-    A recipe moves both pointers that its build moved, ``latest`` and its model, where they are at the same image.
-    Numbers that are marked bad or pruned, that did not pass their proof, or hold no vLLM are passed over; ``to`` goes
-    to them, after what is known of it is reported. Where only pruned ones are left, it goes to the latest of them. An
-    image that is no longer here is brought back first: pulled, copied from a node, or built again.
-    Raises NothingToDoError if there is none to go to; ConflictError for a ``to`` that is marked bad, or lacks the
-    evidence that is required of it, unless ``force``; ImageStateError where it is no longer in the engine; UsageError
-    where ``text`` names nothing.
-    """
+    """Rolls back the model, repository, definition or recipe called ``text``, to number ``to`` or to the one before. A
+    recipe moves both pointers that its build moved, ``latest`` and its model, where they are at the same image. Numbers
+    that are marked bad or pruned, that did not pass their proof, or hold no vLLM are passed over; ``to`` goes to them,
+    after what is known of it is reported. Where only pruned ones are left, it goes to the latest of them. An image that
+    is no longer here is brought back first: pulled, copied from a node, or built again. Raises NothingToDoError if
+    there is none to go to; ConflictError for a ``to`` that is marked bad, or lacks the evidence that is required of it,
+    unless ``force``; ImageStateError where it is no longer in the engine; UsageError where ``text`` names nothing."""
     lock = lock_file.read_project_lock(workspace.project)
     subject = _subject(workspace.project, lock, text)
     # One that was killed may have moved the pointer in images.lock alone: "at number 2 already" has to be so.
@@ -119,8 +116,7 @@ def preview_rollback(workspace: Workspace, text: str, to: int | None, *, force: 
 def _wanted_moves(
     workspace: Workspace, lock: Lock, subject: RollbackSubject, to: int | None
 ) -> tuple[tuple[PointerMove, ...], Unfit]:
-    """The moves, and the check by which they pass over images. If that leaves none, the check lets pruned images pass,
-    which can be brought back."""
+    """The moves, and the check that passes over images. If that leaves none, it lets pruned images pass."""
     unfit = _unfit(workspace, lock)
     try:
         return planned_moves(lock, subject, to, unfit), unfit
@@ -204,9 +200,8 @@ def _subject(project: Project, lock: Lock, text: str) -> RollbackSubject:
         return RollbackSubject(text, repository, None)
     if ":" in text and status.named_repository(project, lock, text.rpartition(":")[0]):
         name, _, number = text.rpartition(":")
-        raise UsageError(
-            f"rollback does not take an image such as `{text}`", hint=f"`builder rollback {name} --to {number}`"
-        )
+        hint = f"`builder rollback {name} --to {number}`"
+        raise UsageError(f"rollback does not take an image such as `{text}`", hint=hint)
     from builder.definitions import build_target
 
     recipe = build_target.find_target(project, text, lock.models).recipe
@@ -219,19 +214,16 @@ def _subject(project: Project, lock: Lock, text: str) -> RollbackSubject:
 def planned_moves(
     lock: Lock, subject: RollbackSubject, to: int | None, unfit: Unfit | None = None
 ) -> tuple[PointerMove, ...]:
-    """The moves of a rollback, past the images that are ``unfit``: by what images.lock says, unless given.
-
-    Raises NothingToDoError if there is none, UsageError for a number that images.lock does not have.
-    """
+    """The moves of a rollback, past the images that are ``unfit``: by what images.lock says, unless given. Raises
+    NothingToDoError if there is none, UsageError for a number that images.lock does not have."""
     unfit = unfit or (lambda name, now, _model: pointers.unfit_reason(lock, name, now))
     at_pointers = subject.pointers(lock)
     is_recipe = len(at_pointers) > 1 and to is None
     now = [lock.history(what, is_model=is_model)[0] for what, is_model in at_pointers]
     if is_recipe and now[0] != now[1]:
-        raise UsageError(
-            f"{subject.repository}:latest is {now[0]}, while {subject.model} is paired with {now[1]}",
-            hint=f"roll back one of them: {_rollbacks(what for what, _ in at_pointers)}",
-        )
+        message = f"{subject.repository}:latest is {now[0]}, while {subject.model} is paired with {now[1]}"
+        hint = f"roll back one of them: {_rollbacks(what for what, _ in at_pointers)}"
+        raise UsageError(message, hint=hint)
     by_pointer = {what: _move(lock, subject, what, to, unfit, is_model=is_model) for what, is_model in at_pointers}
     moves = tuple(filter(None, by_pointer.values()))
     because = _all_passed(lock, subject, unfit)
@@ -275,8 +267,7 @@ def _move(
 def _earlier(
     lock: Lock, subject: RollbackSubject, what: str, unfit: Unfit, *, is_model: bool
 ) -> Iterator[tuple[ImageName, str]]:
-    """The images that a pointer was at, the latest first, each with the reason why a step back passes over it; empty
-    where it does not."""
+    """The images that a pointer was at, the latest first, each with the reason why a step back skips it, if any."""
     now, *earlier = lock.history(what, is_model=is_model)
     bad = {pairing.image for pairing in lock.models[what].previous if pairing.status == "bad"} if is_model else ()
     for name in earlier:
@@ -298,11 +289,9 @@ _NODE_SECONDS = 10.0
 
 
 def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["here", "pulled", "copied", "rebuilt"]:
-    """Makes sure that the engine has the image that ``lock`` records for a number; returns how it came here.
-
-    Raises ImageStateError where another image has its tag, where there is no way to it, and where a rebuild has other
-    content; TransferError and BuildFailedError where a way fails.
-    """
+    """Makes sure that the engine has the image that ``lock`` records for a number; returns how it came here. Raises
+    ImageStateError where another image has its tag, where there is no way to it, and where a rebuild has other content;
+    TransferError and BuildFailedError where a way fails."""
     from builder.definitions import configuration
     from builder.numbers import adopted, named_registry
 
@@ -310,10 +299,9 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
     if named_registry.is_present(workspace.engine, lock, name):
         return "here"
     if images.inspect_image(workspace.engine, str(name)) is not None:
-        raise ImageStateError(
-            f"{name} is not the image that images.lock records: its tag was moved in this engine",
-            hint="`builder verify` shows more; `builder rollback` goes to the previous image",
-        )
+        message = f"{name} is not the image that images.lock records: its tag was moved in this engine"
+        hint = "`builder verify` shows more; `builder rollback` goes to the previous image"
+        raise ImageStateError(message, hint=hint)
     if recorded.digest and (address := configuration.load_configuration(workspace.project).registry):
         named_registry.pull_number(workspace, address, lock, name)
         return "pulled"
@@ -338,8 +326,7 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
 
 
 def _node_with(workspace: Workspace, lock: Lock, name: ImageName) -> str:
-    """The first node of builder.yaml that has the image; empty where none has. One that does not answer is passed
-    over."""
+    """The first node of builder.yaml that answers and has the image; empty where none has."""
     from builder.moving import machines
     from builder.numbers import named_registry
 

@@ -10,7 +10,6 @@ from builder.base.errors import BuilderError, MeasuringError, NoImageHelpsError,
 from builder.base.events import Message, WaitingStarted
 from builder.base.values import dataclass, replace
 from builder.definitions import command, configuration, container
-from builder.definitions.container import LABEL, STOPPING_SECONDS
 from builder.engine import containers, machine
 from builder.evidence import requirements
 from builder.lab import upgrade_journal
@@ -18,7 +17,6 @@ from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.numbers import images_lock
 from builder.serving import advice, compile_caches, model_weights, preparation, readiness, running, starting
-from builder.serving.running import PUT_BACK, StartOptions, answers, find_all, pick
 from builder.serving.selection import SelectedImage, mods_warning, selection_warning, with_number
 
 if TYPE_CHECKING:
@@ -47,7 +45,7 @@ def stop_server(workspace: Workspace, text: str | None, limit: int) -> Stopped:
     return end_server(running.find_server(workspace, text, hint="there is nothing to stop"), limit)
 
 
-def end_server(server: RunningServer, limit: int = STOPPING_SECONDS) -> Stopped:
+def end_server(server: RunningServer, limit: int = container.STOPPING_SECONDS) -> Stopped:
     """Stops each container, the head first, kills it after ``limit`` seconds, and removes it."""
     began = time.monotonic()
     killed = []
@@ -126,7 +124,7 @@ def _serve(
     started = starting.start_server(prepared, workspace.environment, workspace.report)
     if prepared.tried and not started.was_running:
         _apply_tried(workspace, prepared, started)
-    if started.was_running and answers(started.server):
+    if started.was_running and running.answers(started.server):
         return ServeResult(started.server, already=True, seconds=0)
     if detach:
         return ServeResult(started.server, started.was_running, None)
@@ -147,8 +145,7 @@ def _serve(
 
 
 def _report_warnings(workspace: Workspace, request: ServeRequest, prepared: PreparedServer) -> None:
-    """Reports what is odd about the selection, and the advisories that apply. Raises ConflictError for an advisory that
-    is certain."""
+    """Reports what is odd about the selection, and advisories. Raises ConflictError for an advisory that is certain."""
     project, selection = workspace.project, prepared.selection
     lock = lock_file.read_project_lock(project)
     for warning in (
@@ -295,7 +292,7 @@ def _record_going_back(workspace: Workspace, served: SelectedImage, before: Sele
         paired = lock.models.get(model)
         goal = next((each for each in paired.previous if each.image == before.image), None) if paired else None
         if paired and goal and paired.pairing.image == served.image:  # else it was moved meanwhile
-            note = f"{PUT_BACK}{before.image} {words.now()[:10]}: {reason}"
+            note = f"{running.PUT_BACK}{before.image} {words.now()[:10]}: {reason}"
             marked = replace(paired, pairing=replace(paired.pairing, status="bad", note=note))
             transaction.commit(lock.with_model(model, marked.with_pairing(goal)))
 
@@ -308,7 +305,7 @@ def restart_server(
 ) -> ServeResult:
     """Stops the server called ``request.text`` and starts it with its earlier request and what ``request`` adds, or
     starts one. Everything that can be checked is checked before the server is stopped."""
-    server = pick(workspace.project, find_all(workspace), request.text)
+    server = running.pick(workspace.project, running.find_all(workspace), request.text)
     request = as_before(server.labels, request) if server else request
     prepared = preparation.prepare(workspace, request)
     candidates_of_interrupted_upgrade(workspace, prepared.selection.recipe.file)
@@ -325,11 +322,11 @@ def restart_server(
 
 def as_before(labels: Mapping[str, str], request: ServeRequest) -> ServeRequest:
     """The request that a server with these labels was started with, overridden by ``request``."""
-    before = StartOptions.of_labels(labels)
+    before = running.StartOptions.of_labels(labels)
     return replace(
         request,
         # By its recipe: the model may be paired by another one now.
-        text=labels.get(f"{LABEL}.recipe") or request.text,
+        text=labels.get(f"{container.LABEL}.recipe") or request.text,
         overrides={**before.overrides, **request.overrides},
         extra=request.extra or before.extra,
         nodes=request.nodes or before.nodes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from builder.engine.transfer import PulledLayers
     from builder.lock.model import ImageName, Lock, NumberedImage
     from builder.moving.traveling_caches import TravelingCaches
-    from builder.numbers.claims import ProjectIdentity
     from builder.numbers.workspace import Workspace
-    from builder.serving.model_weights import CopyDestination
     from builder.sources.hub import Snapshot
 
 
@@ -43,8 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PushedImage:
-    """An image in the registry, by ``reference`` and ``digest``. ``already`` is true if it was there before, ``latest``
-    if that tag points to it, too."""
+    """An image in the registry, by ``reference`` and ``digest``; ``already`` there before, and as ``latest``, too."""
 
     image: ImageName
     reference: str
@@ -55,8 +52,7 @@ class PushedImage:
 
 def push_images(workspace: Workspace, texts: tuple[str, ...]) -> tuple[PushedImage, ...]:
     """Pushes the images called ``texts``, one after the other; each is recorded once it is pushed. Raises UsageError
-    for an unknown image or where no registry is set, TransferError and ImageStateError as `named_registry.push`
-    does."""
+    for an unknown image or where no registry is set, and what `named_registry.push` does."""
     lock = lock_file.read_project_lock(workspace.project)
     requested = dict.fromkeys(status.named_number(workspace.project, lock, text)[0] for text in texts)
     target = named_registry.Registry(configuration.load_configuration(workspace.project).required_registry())
@@ -100,7 +96,7 @@ class _CopyJob:
     name: ImageName
     recorded: NumberedImage
     current: bool
-    project: ProjectIdentity
+    project: claims.ProjectIdentity
 
     @contextmanager
     def failure_reported(self, node: str) -> Iterator[None]:
@@ -110,8 +106,11 @@ class _CopyJob:
             self.tell(node, f"failed: {error.message}")
             raise
 
+    def report(self, node: str, event: object) -> None:
+        self.workspace.report(NodeEvent(node, event))
+
     def tell(self, node: str, text: str) -> None:
-        self.workspace.report(NodeEvent(node, Message(text)))
+        self.report(node, Message(text))
 
 
 # Longer than a request to an engine may take, which has its own error then.
@@ -174,7 +173,6 @@ def _has_already(job: _CopyJob, address: str | None, node: str, engine: Endpoint
 
 @contextmanager
 def _source_registry(job: _CopyJob, address: str | None) -> Iterator[tuple[named_registry.Registry, str]]:
-    """A registry that has the image, and the digest that it has there."""
     workspace = job.workspace
     if address:
         source = named_registry.Registry(address)
@@ -191,15 +189,10 @@ def _pull(job: _CopyJob, source: named_registry.Registry, digest: str, node: str
     began = time.monotonic()
     with job.failure_reported(node):
         claims.require_number(engine, job.project, job.name, job.recorded.fingerprint)
-        with _as_reached_from(engine, source) as reachable:
-            layers = named_registry.pull(
-                engine,
-                reachable,
-                job.name,
-                job.recorded,
-                digest,
-                lambda amount: job.workspace.report(NodeEvent(node, amount)),
-            )
+        to_source = transfer.to_loopback(engine, int(source.address.rpartition(":")[2])) if source.private else None
+        with to_source or nullcontext() as port:
+            reachable = named_registry.Registry(f"127.0.0.1:{port}", private=True) if port else source
+            layers = named_registry.pull(engine, reachable, job.name, job.recorded, digest, partial(job.report, node))
         _point_latest(job, engine)
     job.tell(node, f"has the image now; {layers} copied in {words.duration_text(time.monotonic() - began)}")
     return layers
@@ -213,16 +206,6 @@ def _send_caches(job: _CopyJob, caches: TravelingCaches, folder: Path, node: str
     except BuilderError as error:
         why = error.message
     job.tell(node, f"{caches.text}, {f'not taken: {why}' if why else 'sent'}")
-
-
-@contextmanager
-def _as_reached_from(engine: Endpoint, source: named_registry.Registry) -> Iterator[named_registry.Registry]:
-    """The registry under the address that it has for a node."""
-    if not source.private:
-        yield source
-        return
-    with transfer.to_loopback(engine, int(source.address.rpartition(":")[2])) as port:
-        yield named_registry.Registry(f"127.0.0.1:{port}", private=True)
 
 
 def _point_latest(job: _CopyJob, engine: Endpoint) -> None:
@@ -304,24 +287,22 @@ def download_model(
 
 
 def _checkpoint(
-    workspace: Workspace, lock: Lock, recipe: Recipe, destinations: Sequence[CopyDestination]
+    workspace: Workspace, lock: Lock, recipe: Recipe, destinations: Sequence[model_weights.CopyDestination]
 ) -> tuple[Downloaded, ...]:
     """The checkpoint that the recipe serves, which is made and never fetched; copied to the nodes."""
     selection = select_any(workspace.project, lock, recipe.file)
     weights = model_weights.served_weights(workspace.project, workspace.environment, lock, selection)
     if weights is None or weights.checkpoint is None:
-        raise UsageError(
-            f"{recipe.model} is paired with its own weights, but none of its recipes names them",
-            hint=f"`builder pair {recipe.model} {selection.name} --checkpoint {recipe.checkpoint}`",
-        )
+        message = f"{recipe.model} is paired with its own weights, but none of its recipes names them"
+        hint = f"`builder pair {recipe.model} {selection.name} --checkpoint {recipe.checkpoint}`"
+        raise UsageError(message, hint=hint)
     name = weights.checkpoint
     made = checkpoints_lock.read_checkpoints_lock(workspace.project).checkpoints[name.name][name.revision]
     place = checkpoints_lock.result_place(workspace.project, workspace.environment, name.name, made.folder)
     if destinations and not place.is_cache:
-        raise UsageError(
-            f"{name.short} is in {place.root}, but only models in the Hugging Face cache can be copied to nodes",
-            hint="remove `output: {folder: …}` from its definition, and build it again",
-        )
+        message = f"{name.short} is in {place.root}, but only models in the Hugging Face cache can be copied to nodes"
+        hint = "remove `output: {folder: …}` from its definition, and build it again"
+        raise UsageError(message, hint=hint)
     for destination in destinations:
         workspace.report(Message(f"copying {name.short} to {destination.node}"))
         model_weights.copy_to_node(
@@ -331,8 +312,7 @@ def _checkpoint(
 
 
 def _requested_models(lock: Lock, recipe: Recipe | None, text: str, revision: str | None) -> list[tuple[str, str]]:
-    """The model and its draft model, each with a branch, tag or commit: the user's, else the recipe's, else the one
-    that the pairing recorded."""
+    """The model and its draft model, each with the revision of the user, else of the recipe, else of the pairing."""
     model = (recipe.model or command.render_command(recipe, {}, ()).model) if recipe else text
     if recipe and model is None:
         raise UsageError(f"{recipe.file} names no model", hint="add `model: ORG/NAME` to the recipe")

@@ -21,7 +21,6 @@ from builder.serving.selection import SelectedImage, UnnumberedImage, for_recipe
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from builder.commands.servers import ServeResult
     from builder.definitions.recipe import Recipe
     from builder.numbers.workspace import Workspace
     from builder.serving.preparation import ServeRequest
@@ -70,10 +69,9 @@ def ensure_image(workspace: Workspace, selection: ServedImage) -> UpPart:
 def ensure_on_nodes(workspace: Workspace, selection: ServedImage, nodes: Sequence[str]) -> UpPart:
     """Makes sure that the nodes have a numbered image. Raises the error of the first node that could not get it."""
     if isinstance(selection, UnnumberedImage):
-        raise ImageStateError(
-            f"{selection.name} has no number, but only numbered images can be copied to nodes",
-            hint=f"`builder adopt {selection.name}` gives it a number",
-        )
+        message = f"{selection.name} has no number, but only numbered images can be copied to nodes"
+        hint = f"`builder adopt {selection.name}` gives it a number"
+        raise ImageStateError(message, hint=hint)
     copied = transfers.copy_image(workspace, selection.name, nodes)
     for outcome in copied.outcomes.values():
         if isinstance(outcome, BuilderError):
@@ -105,7 +103,7 @@ class UpResult:
     """A model that was brought up: its parts and its server."""
 
     parts: tuple[UpPart, ...]
-    served: ServeResult
+    served: serving.ServeResult
 
 
 def lacking_mods(workspace: Workspace, text: str) -> tuple[str, ...]:
@@ -118,8 +116,7 @@ def lacking_mods(workspace: Workspace, text: str) -> tuple[str, ...]:
 
 
 def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> UpResult:
-    """Brings a recipe or a model up, and reports each part. What was done before an error stays done, and the same
-    command goes on from there."""
+    """Brings a recipe or a model up, and reports each part. After an error, the same command continues."""
     lock = lock_file.read_project_lock(workspace.project)
     selection = select_any(workspace.project, lock, request.text)
     recipe = selection.recipe

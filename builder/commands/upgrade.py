@@ -12,7 +12,6 @@ from builder.base import words
 from builder.base.errors import BuilderError, ConflictError, MeasuringError, NothingToDoError, UsageError
 from builder.base.events import Message
 from builder.base.values import dataclass, replace
-from builder.base.words import did_you_mean
 from builder.building import work_folder
 from builder.building.request import BuildRequest
 from builder.commands import build, comparing, diff, measuring, servers, why
@@ -25,7 +24,6 @@ from builder.lab.upgrade_journal import Upgrade
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import images_lock, pointers
-from builder.numbers.pointers import PointerMove
 from builder.pins import pinning
 from builder.serving import image_words, selection
 from builder.serving.preparation import ServeRequest
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
     from builder.building.resolve import PlannedImage
     from builder.definitions.configuration import BenchProfile, RequiredFigure
     from builder.definitions.recipe import Recipe
-    from builder.evidence.requirements import MissingEvidence
-    from builder.evidence.standing import RunPair
     from builder.lab.measure.served_model import MeasuredServer
     from builder.lab.upgrade_journal import Result
     from builder.lock.model import Lock
@@ -49,12 +45,11 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class UpgradeReport:
     """A finished upgrade: the ``changes`` between the two images, their last ``runs`` side by side, and the image that
-    serves, empty if none does. ``machine`` lists what changed in the machine since the image before worked: it may be
-    the reason as well."""
+    serves, empty if none does. ``machine`` lists what changed in the machine since the image before worked."""
 
     upgrade: Upgrade
     changes: tuple[str, ...]
-    runs: tuple[RunPair, ...]
+    runs: tuple[standing.RunPair, ...]
     served: str
     machine: tuple[str, ...] = ()
 
@@ -70,11 +65,9 @@ def upgrade_image(
     """Upgrades the model, or the model of the recipe, called ``text``: builds a candidate with the sources of
     ``update`` (all if empty) resolved again, proves and measures it, and moves pins and pointers if nothing is missing.
     ``older`` allows older packages or sources, ``machine_differs`` a machine that changed since the present image
-    worked.
-
-    An interrupted upgrade continues. Any error on the way rejects the candidate and is in the report; the model is then
-    served as before. Raises ConflictError if the interrupted upgrade was for other sources, or the machine changed.
-    """
+    worked. An interrupted upgrade continues. Any error on the way rejects the candidate and is in the report; the model
+    is then served as before. Raises ConflictError if the interrupted upgrade was for other sources, or the machine
+    changed."""
     fresh = _begun(workspace, text, update, older=older)
     journal = upgrade_journal.journal_of(workspace.project, fresh.model)
     with journal.hold():
@@ -85,10 +78,8 @@ def upgrade_image(
             journal.write(fresh)
             return _finished(workspace, fresh)
         if update and dict(update) != dict(upgrade.update):
-            raise ConflictError(
-                f"an upgrade of {fresh.model} to other sources was interrupted",
-                hint=f"`builder upgrade {text}` continues it, `builder upgrade {text} --abort` cancels it",
-            )
+            hint = f"`builder upgrade {text}` continues it, `builder upgrade {text} --abort` cancels it"
+            raise ConflictError(f"an upgrade of {fresh.model} to other sources was interrupted", hint=hint)
         workspace.report(Message(f"continuing the interrupted upgrade: {upgrade.progress}"))
         if not upgrade.result:
             serve_as_before(workspace, upgrade)
@@ -137,10 +128,9 @@ def _begun(workspace: Workspace, text: str, update: Mapping[str, str | None], *,
     chain = image.load_chain(project, definition, machine.platform(workspace.engine))
     every = {name: None for part in chain for name in pinning.pin_names(part)}
     if unknown := [name for name in update if name not in every]:
-        suggestion = did_you_mean(unknown[0], every, code=True)
-        raise UsageError(
-            f"{definition} has no source `{unknown[0]}`", hint=suggestion or f"its sources: {', '.join(every)}"
-        )
+        suggestion = words.did_you_mean(unknown[0], every, code=True)
+        hint = suggestion or f"its sources: {', '.join(every)}"
+        raise UsageError(f"{definition} has no source `{unknown[0]}`", hint=hint)
     paired, record = lock.models.get(model), lock.images.get(recipe.repository)
     before = f"{recipe.repository}:{record.current}" if record and record.current else ""
     return Upgrade(
@@ -161,7 +151,6 @@ def _interrupted(project: Project, fresh: Upgrade) -> Upgrade | None:
 
 
 def _machine_since(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    """The differences in the machine since the image before worked."""
     before = upgrade.image_before
     return why.machine_since(workspace, before, upgrade.model) if before else ()
 
@@ -175,8 +164,7 @@ def _ended(upgrade: Upgrade, result: Result, *reasons: str) -> Upgrade:
 
 
 def _finished(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
-    """Takes every step that is left. If ^C, SIGTERM or a closed terminal ends this early, the model is served as
-    before."""
+    """Takes every step that is left. If ^C, SIGTERM or a hang-up ends this early, the model is served as before."""
     # Before the servers start: a candidate that answers records the machine again.
     differences = _machine_since(workspace, upgrade)
     journal = upgrade_journal.journal_of(workspace.project, upgrade.model)
@@ -253,7 +241,7 @@ def _prove(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
 # The measurements: what the model requires of the candidate.
 
 
-def _lacking(workspace: Workspace, name: ImageName, model: str) -> tuple[MissingEvidence, ...]:
+def _lacking(workspace: Workspace, name: ImageName, model: str) -> tuple[requirements.MissingEvidence, ...]:
     """The evidence that ``model`` requires and ``name`` lacks."""
     lock = lock_file.read_project_lock(workspace.project)
     return requirements.missing(workspace.project, lock, name, model, environ=workspace.environment)
@@ -324,8 +312,7 @@ def _probe(workspace: Workspace, name: ImageName, model: str, server: MeasuredSe
 def measure(
     workspace: Workspace, name: ImageName, model: str, server: MeasuredServer, also: Sequence[RequiredFigure]
 ) -> bool:
-    """Measures the figures that ``name`` lacks, and those of ``also``, and keeps the results. False if a bench
-    failed."""
+    """Measures the figures that ``name`` lacks, and ``also``, and keeps the results. False if a bench failed."""
     lacking = {each.name for each in _lacking(workspace, name, model) if each.kind == "bench"}
     lock = lock_file.read_project_lock(workspace.project)
     recipe = requirements.recipe_of(workspace.project, lock, name, model)
@@ -356,10 +343,8 @@ def _profiles(workspace: Workspace, figures: Sequence[RequiredFigure]) -> tuple[
             and profile.runs >= requirements.LEAST_SAMPLES
         ]
         if not suitable:
-            raise MeasuringError(
-                f"no profile of `builder bench` measures {figure.figure}",
-                hint="write a profile with that depth and concurrency under `bench:` in builder.yaml",
-            )
+            hint = "write a profile with that depth and concurrency under `bench:` in builder.yaml"
+            raise MeasuringError(f"no profile of `builder bench` measures {figure.figure}", hint=hint)
         profile = next((profile for profile in suitable if profile.name in chosen), suitable[0])
         chosen[profile.name] = profile
     return tuple(chosen.values())
@@ -381,10 +366,10 @@ def _promote(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
             return (f"another command paired {upgrade.model} with {paired.pairing.image} during the upgrade",)
         if lacking := _lacking(workspace, name, upgrade.model):
             return tuple(map(str, lacking))
-        moves = [PointerMove(upgrade.model, True, before, name)]
+        moves = [pointers.PointerMove(upgrade.model, True, before, name)]
         current = lock.images[name.repository].current
         if current is None or before == ImageName(name.repository, current):
-            moves.append(PointerMove(name.repository, False, before, name))
+            moves.append(pointers.PointerMove(name.repository, False, before, name))
         pointers.require_allowed(workspace.engine, lock, moves, force=False)
         for definition, by_platform in pins.items():
             for platform, of_platform in by_platform.items():
@@ -442,5 +427,5 @@ def _reported(workspace: Workspace, upgrade: Upgrade, machine: tuple[str, ...]) 
     project, candidate = workspace.project, upgrade.candidate_image
     lock = lock_file.read_project_lock(project)
     lost = image_words.lost(workspace, upgrade.before, upgrade.candidate, [recipe])
-    changed = pointers.differences(project, lock, [PointerMove(upgrade.model, True, before, candidate)])
+    changed = pointers.differences(project, lock, [pointers.PointerMove(upgrade.model, True, before, candidate)])
     return UpgradeReport(upgrade, (*lost, *changed), diff.last_runs(project, lock, before, candidate), served, machine)

@@ -107,8 +107,7 @@ class ServingOverview:
 
 
 def server_status(workspace: Workspace, text: str | None) -> ServingOverview:
-    """Reads the state of all servers, or of the one called ``text``; takes a little more than `INTERVAL_SECONDS` where
-    one answers."""
+    """Reads the state of all servers, or of the one called ``text``; takes over a second where one answers."""
     from concurrent.futures import ThreadPoolExecutor
 
     lock = Lock()
@@ -167,7 +166,6 @@ def _container_state(server: RunningServer) -> str:
 
 
 def _ended(server: RunningServer) -> Iterator[EndedContainer]:
-    """The containers of several nodes that have ended, with their last lines."""
     for member in server.members if len(server.members) > 1 else ():
         if not member.service.is_up:
             lines = containers.container_log(member.engine, member.service.id, tail=_LAST_LINES)

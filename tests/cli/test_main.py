@@ -175,7 +175,7 @@ def test_an_earlier_name_of_a_command_is_understood_and_not_shown(earlier: str, 
     [
         (["--help"], ("shutil", "pathlib", "json", "builder.base.events")),
         (["build", "--help"], ("shutil", "yaml", "builder.definitions.image", "builder.lock.model")),
-        (["list"], ("yaml", "concurrent.futures", "builder.numbers.claims", "builder.cli.upgrade_cli")),
+        (["list"], ("yaml", "concurrent.futures", "builder.numbers.claims", "builder.cli.build_cli")),
         (["rollback", "--help"], ("shutil", "yaml", "builder.evidence.requirements", "builder.lock.model")),
     ],
 )

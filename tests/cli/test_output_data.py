@@ -38,3 +38,12 @@ def test_sequences_and_mappings_hold_what_each_item_is() -> None:
     assert output.data([PART, WHOLE], "name") == [{"name": "part"}, {"name": "whole"}]
     assert output.data({ImageName("tf5", 1): (Path("a/b"), None)}) == {"tf5:1": ["a/b", None]}
     assert output.data(None, "name") is None
+
+
+def test_keys_in_parentheses_choose_within() -> None:
+    whole = Part("all", whole=PART)
+    keys = "name inner=whole(title=name whole(name seconds~))"
+    assert output.data([whole], keys) == [
+        {"name": "all", "inner": {"title": "part", "whole": {"name": "whole", "seconds": 1.3}}}
+    ]
+    assert output.data(WHOLE, "whole(name) note?") == {"whole": None, "note": "fine"}
