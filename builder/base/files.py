@@ -66,7 +66,7 @@ def read_plain_file(path: Path | str, largest: int) -> bytes:
 def opened(path: Path | str, flags: int, mode: int = 0o666) -> int:
     """Opens a file and returns its descriptor. Raises OSError if the file is a symbolic link.
 
-    A state folder may have come with other people's files. Below it, no folder of the path may be a link when the file
+    A state folder may contain foreign files. Below it, no folder of the path may be a link when the file
     is opened; the state folder itself may be a link to another disk. Opening a pipe never waits."""
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     parts = Path(path).parts

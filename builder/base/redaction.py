@@ -108,7 +108,7 @@ def _written(secret: str) -> Iterator[str]:
     yield from (secret, quote(secret), quote(secret, safe=""), in_json)
 
 
-# Text for other people: without the names of users and machines, and without addresses.
+# Text for others: without the names of users and machines, and without addresses.
 
 _HOME = r"(?<![\w.])/(home|Users)/[^/\s'\":,;()\[\]]+"
 # A version may also have four parts, so the context decides whether it is an IP address.

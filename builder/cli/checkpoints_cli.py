@@ -186,7 +186,7 @@ def show(context: Context, name: str, as_json: bool) -> None:
         facts = [
             ("here", str(each.folder) if each.folder else "no"),
             ("files", f"{len(each.record.files)}, {words.size_text(each.record.size)}; {each.record.tensors} tensors"),
-            *(("from", _source_text(source.asked, source.commit)) for source in each.record.sources.values()),
+            *(("from", _source_text(source.requested, source.commit)) for source in each.record.sources.values()),
         ]
         output.print_facts(facts, indent="  ")
 

@@ -221,7 +221,7 @@ class Configuration:
     ``builder`` names a buildx instance. ``container`` are the options of every serving container. ``reserve`` is the
     memory in bytes that servers leave free. ``node_timeout`` is the time in seconds for a node's answer.
     ``release_age`` is the minimum age of a release in days. ``commit_wheels`` is the index of vLLM's wheels for one
-    commit, with the placeholder ``COMMIT``. ``mirror`` is the folder for copies of other people's images. ``requires``
+    commit, with the placeholder ``COMMIT``. ``mirror`` is the folder for copies of the images of others. ``requires``
     maps models to their evidence; the empty name means all models. ``silenced`` maps advisories to the user's
     reasons."""
 

@@ -57,10 +57,10 @@ class RecordedFile:
 
 @dataclass(frozen=True)
 class RecordedSource:
-    """A source: the definition's request (``asked``), the files of it that were used, and the commit that this led
+    """A source: the definition's request, the files of it that were used, and the commit that this led
     to."""
 
-    asked: str
+    requested: str
     files: Mapping[FileText, RecordedFile]
     commit: CommitText | None = None
 
@@ -145,7 +145,7 @@ def read_checkpoints_lock(project: Project) -> CheckpointRecords:
 def parse_checkpoints_lock(text: bytes, file: str) -> CheckpointRecords:
     """Reads the records in ``text``, which errors call ``file``. Raises LockError."""
     try:
-        data = records.parse_json(text.decode())
+        data = records.parse_json(text.decode().replace('"asked":', '"requested":'))  # the key of earlier versions
         version = data.pop("version", None) if isinstance(data, dict) else None
         if version == VERSION:
             return records.record(CheckpointRecords, data)

@@ -366,7 +366,7 @@ def _resolved(task: _Task, pins: Pins, name: str) -> GitPin:
 
 
 def _address(task: _Task, checkout: Path, source: GitSource) -> str:
-    """The address of a remote that provides the commit of a checkout to other people, or the path of the checkout."""
+    """The address of a remote that provides the commit of a checkout to others, or the path of the checkout."""
     for url in foreign_files.remotes_with(checkout, source.ref):
         with contextlib.suppress(SourceError):
             task.resolver.commit("", url, source.ref)

@@ -1,6 +1,6 @@
 """The patches of sources are files. The patches of pull requests are beside the definition, named after their content.
 
-A project may be published without other people's patches: the second part fetches missing patches again, and
+A project may be published without the patches of others: the second part fetches missing patches again, and
 images.lock has their digests.
 """
 
@@ -64,7 +64,7 @@ def keep_vendored(project: Project, definition: str, pins: Pins, patches: Mappin
 
 
 def patch_file(project: Project, definition: str, source: str, patch: SourcePatch) -> Path:
-    """The file of a patch of ``source``. The changes of a checkout are in the state folder: other people do not need
+    """The file of a patch of ``source``. The changes of a checkout are in the state folder: others do not need
     them."""
     if patch.name == LOCAL_CHANGES:
         return project.downloads / patch.sha256

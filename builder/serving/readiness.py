@@ -183,7 +183,7 @@ def end_while_measured(project: Project, server: RunningServer) -> ServeFailedEr
     """The error for a server that ended by itself after it had answered; its log is kept. None while it runs."""
     for _ in range(_LOOKS):
         for member in server.members:
-            state = containers.find_container(member.engine.endpoint, member.service.id)
+            state = containers.find_container(member.engine, member.service.id)
             if state and not state.is_up:
                 path, lines = _keep_log(project, server, member)
                 cause = server_log.known_crash_cause(lines)

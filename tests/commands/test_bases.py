@@ -222,7 +222,7 @@ def test_what_exists_nowhere_but_here_is_in_the_list(
         transfer.pull_layers(endpoint, image, digest, {}, lambda _: None)
         own = f"{repository}-own:1"
         projects.write(tmp_path / "own/Dockerfile", f"FROM {BASE}\nENV OWN=yes\n")
-        argv = [*endpoint.buildx, "build", "--load", "--tag", own, tmp_path / "own"]
+        argv = [*endpoint.buildx, "build", "--load", "--tag", own, str(tmp_path / "own")]
         subprocess.run(argv, check=True, capture_output=True, env={**os.environ, **environment(endpoint)})
         try:
             builder("adopt", f"{image}@{digest}", "--as", repository)

@@ -315,7 +315,7 @@ def test_a_source_of_the_hub_is_served_at_the_commit_that_was_taken(kitchen: Kit
     text = definition.read_text()
     definition.write_text(text.replace(f"int4: {{folder: {kitchen.folder}/int4}}", ON_THE_HUB.format()))
     record = checkpoints_lock.read_checkpoints_lock(kitchen.project).checkpoints["hybrid"][built.name.revision]
-    taken = replace(record.sources["int4"], asked=f"hf: {MODEL}@main", commit=COMMIT)
+    taken = replace(record.sources["int4"], requested=f"hf: {MODEL}@main", commit=COMMIT)
     changed = replace(record, sources={**record.sources, "int4": taken})
     records = CheckpointRecords({"hybrid": {built.name.revision: changed}})
     (kitchen.project.root / "checkpoints.lock").write_bytes(checkpoints_lock.written(records))

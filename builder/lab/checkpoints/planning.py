@@ -102,7 +102,7 @@ def make_checkpoint_plan(
     sources, listings = {}, {}
     for name, source in definition.sources.items():
         report(Message(f"reading the headers of {source}"))
-        is_same = name in recorded and recorded[name].asked == str(source)
+        is_same = name in recorded and recorded[name].requested == str(source)
         sources[name] = look_up(project, environ, source, recorded[name].commit if is_same else None)
         added = [step.file for step in definition.steps if isinstance(step, AddStep) and step.source == name]
         listings[name] = read_source_listing(sources[name], added)

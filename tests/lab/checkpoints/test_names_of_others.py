@@ -33,7 +33,7 @@ RECORD: dict[str, Any] = {
     "tensors": 1,
     "mods": ["enable-hybrid-int4fp8"],
     "folder": "~/models",
-    "sources": {"all": {"asked": "hf: Org/Small@main", "files": {"x": {"size": 1}}}},
+    "sources": {"all": {"requested": "hf: Org/Small@main", "files": {"x": {"size": 1}}}},
     "files": {"config.json": {"size": 1, "digest": f"sha256:{'d' * 64}"}},
 }
 
@@ -46,6 +46,8 @@ def test_a_record_is_read() -> None:
     records = checkpoints_lock.parse_checkpoints_lock(lock(RECORD), "checkpoints.lock")
     assert records.current("small") == REVISION
     assert checkpoints_lock.parse_checkpoints_lock(checkpoints_lock.written(records), "checkpoints.lock") == records
+    earlier = lock(RECORD).replace(b'"requested":', b'"asked":')
+    assert checkpoints_lock.parse_checkpoints_lock(earlier, "checkpoints.lock") == records
 
 
 @pytest.mark.parametrize(
@@ -58,9 +60,9 @@ def test_a_record_is_read() -> None:
         {"files": {"a\nb": {"size": 1}}},
         {"files": {"a": {"size": 1, "digest": "sha256:../../x"}}},
         {"files": {"a": {"size": 1, "more": 1}}},
-        {"sources": {"all": {"asked": "x", "files": {"../x": {"size": 1}}}}},
-        {"sources": {"all": {"asked": "x", "commit": "../x", "files": {}}}},
-        {"sources": {"../all": {"asked": "x", "files": {}}}},
+        {"sources": {"all": {"requested": "x", "files": {"../x": {"size": 1}}}}},
+        {"sources": {"all": {"requested": "x", "commit": "../x", "files": {}}}},
+        {"sources": {"../all": {"requested": "x", "files": {}}}},
         {"folder": "relative"},
         {"folder": "/a:/etc"},
         {"folder": "~root/x"},
