@@ -6,12 +6,10 @@ what to do next (``hint``). Only the command line turns an error into text and a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterable
+from typing import ClassVar
 
 from builder.base.values import dataclass
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 BUG = 3
 """The exit code of any other exception."""

@@ -14,14 +14,12 @@ import re
 import stat
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from builder.base.errors import TransferError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 @contextmanager

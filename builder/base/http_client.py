@@ -7,13 +7,12 @@ sends one byte a second would never end. huggingface_hub has its own client (`so
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
-
     import httpx2
 
 

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from builder.base.values import dataclass
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 MAIN = "main"
 INCOMPLETE = ".incomplete"

@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 from builder.base import processes, words
 from builder.base.values import dataclass, field
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
 
 # Each place may be several files. /etc/dgx-release also has the serial number, and /proc/cmdline names the disk:
 # `parse_machine` takes single values out of them.

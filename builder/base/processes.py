@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, BinaryIO
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
+from pathlib import Path
+from typing import IO, BinaryIO
 
 # Child processes that never outlive this one.
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from builder.base.errors import UnsafePathError, UsageError
 from builder.base.values import dataclass
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 # Everything that this program keeps in the state folder: folders with predictable names in them, other folders, files,
 # and the prefixes of temporary names.
@@ -116,10 +112,9 @@ def find_project(start: Path) -> Project:
             _require_nobody_elses(project)
             _require_own_state(project)
             return project
-    raise UsageError(
-        f"no project found: neither {start} nor a folder above it contains dockerfiles/",
-        hint="change to the project's folder, or name it: `builder --project FOLDER …`; `builder init` makes a project",
-    )
+    message = f"no project found: neither {start} nor a folder above it contains dockerfiles/"
+    hint = "change to the project's folder, or name it: `builder --project FOLDER …`; `builder init` makes a project"
+    raise UsageError(message, hint=hint)
 
 
 def _require_nobody_elses(project: Project) -> None:
@@ -139,17 +134,14 @@ def _require_nobody_elses(project: Project) -> None:
             continue
         shown = folder if folder == project.root else os.path.relpath(folder, project.root)
         if folder != project.root and status.st_uid not in trusted:
-            raise UnsafePathError(
-                f"{shown} belongs to another user (uid {status.st_uid}), so its contents are not trusted",
-                hint=f"remove it if it came with other files, or take ownership: `sudo chown -R {me} {project.state}`",
-            )
+            message = f"{shown} belongs to another user (uid {status.st_uid}), so its contents are not trusted"
+            hint = f"remove it if it came with other files, or take ownership: `sudo chown -R {me} {project.state}`"
+            raise UnsafePathError(message, hint=hint)
         # In a sticky folder such as /tmp, users cannot rename or remove other users' files.
         is_sticky = folder == project.root and bool(status.st_mode & stat.S_ISVTX)
         if status.st_mode & stat.S_IWOTH and not is_sticky:
-            raise UnsafePathError(
-                f"every user of this machine can write to {shown}, so its contents are not trusted",
-                hint=f"check its contents, then run: `chmod o-w {folder}`",
-            )
+            message = f"every user of this machine can write to {shown}, so its contents are not trusted"
+            raise UnsafePathError(message, hint=f"check its contents, then run: `chmod o-w {folder}`")
 
 
 def _require_own_state(project: Project) -> None:

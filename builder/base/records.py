@@ -13,19 +13,15 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
 
 from builder.base import files
 from builder.base.errors import ConflictError
 from builder.base.values import dataclass
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 T = TypeVar("T")
 _LARGEST = 64 << 20

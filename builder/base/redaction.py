@@ -10,11 +10,7 @@ import functools
 import os
 import re
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
+from collections.abc import Iterator, Mapping, Sequence
 
 _WORDS = frozenset(
     {"AUTH", "CREDENTIAL", "CREDENTIALS", "KEY", "PASSPHRASE", "PASSWD", "PASSWORD", "PAT", "PW", "SECRET", "TOKEN"}

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import PurePosixPath
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from builder.base.values import dataclass
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
 
 BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)

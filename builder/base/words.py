@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from packaging.requirements import Requirement
     from packaging.version import Version
 

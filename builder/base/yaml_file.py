@@ -10,17 +10,14 @@ import functools
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import yaml
 
 from builder.base.errors import FileProblemsError, Location, Problem
 from builder.base.words import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
 
 # The accepted subset of YAML: mappings with text as keys, lists, and plain values. Tags that create objects, aliases
 # that expand to millions of values, and lists as keys are refused. The check reads YAML's nodes, which have locations.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,17 +24,15 @@ from builder.base.errors import (
 from builder.base.events import Message
 from builder.base.values import dataclass, replace
 from builder.definitions import configuration
+from builder.engine import bake_run as engine_bake
 from builder.engine import images, machine
 from builder.plan import making as plan_bake
 from builder.sources import git
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from builder.base.project import Project
     from builder.building.resolve import PlannedImage
     from builder.building.work_folder import WorkFolder
-    from builder.engine import bake_run as engine_bake
     from builder.engine.bake_run import BakeResult
     from builder.engine.build_log import StepFinished
     from builder.engine.client import Endpoint
@@ -384,14 +383,11 @@ def _require_local_base(engine: Endpoint, plan: Plan) -> None:
     if pin is None or not pin.resolved.startswith(installed.LOCAL):
         return
     if engine.builds_elsewhere:
-        raise UsageError(
-            f"the buildx instance `{engine.instance}` cannot see {pin.requested}, which only this engine has",
-            hint="push that image to a registry and use its name there in image.yaml, or build without --builder",
-        )
+        message = f"the buildx instance `{engine.instance}` cannot see {pin.requested}, which only this engine has"
+        hint = "push that image to a registry and use its name there in image.yaml, or build without --builder"
+        raise UsageError(message, hint=hint)
     fingerprint = installed.local_fingerprint(engine, pin.requested)
     if fingerprint != pin.resolved.removeprefix(installed.LOCAL):
         here = f"this engine has {fingerprint} under that name" if fingerprint else "this engine has no such image"
-        raise ImageStateError(
-            f"the base image {pin.requested} is pinned as {pin.resolved}, which no registry holds; {here}",
-            hint=f"`builder lock {plan.definition.name} --update base` pins the base again",
-        )
+        message = f"the base image {pin.requested} is pinned as {pin.resolved}, which no registry holds; {here}"
+        raise ImageStateError(message, hint=f"`builder lock {plan.definition.name} --update base` pins the base again")

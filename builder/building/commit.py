@@ -6,11 +6,12 @@ of `prove`, `probe` or `bench` move no pointer; `promote` and `pair` do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from builder.base import files
-from builder.building.request import BuildOutcome, HeldPointer, MissingPart, ModelOutcome
+from builder.building.request import BuildOutcome, BuildRequest, HeldPointer, MissingPart, ModelOutcome
 from builder.evidence import requirements
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
@@ -18,11 +19,8 @@ from builder.numbers import images_lock
 from builder.pins import vendored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from builder.base.project import Project
     from builder.building.bake import BakedImage
-    from builder.building.request import BuildRequest
     from builder.building.resolve import PlannedImage
     from builder.definitions.recipe import Recipe
     from builder.evidence.requirements import MissingEvidence

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base.errors import FileProblemsError, SourceError, UsageError
@@ -14,7 +16,7 @@ from builder.base.files import is_abandoned, read_plain_file, write_atomically
 from builder.base.values import dataclass, replace
 from builder.definitions import image, recipe
 from builder.definitions.fields import canonical
-from builder.definitions.image import PACKAGES_BUILT_FROM
+from builder.definitions.image import PACKAGES_BUILT_FROM, ImageDefinition
 from builder.definitions.mod import (
     FETCHED,
     LARGEST_FILE,
@@ -27,20 +29,15 @@ from builder.definitions.mod import (
     require_templates,
     unknown_mods,
 )
-from builder.lock.model import GitPin, LockedPackage
+from builder.lock.model import GitPin, LockedPackage, Pins
 from builder.pins import agreement
 from builder.plan import rules
 from builder.sources import git, python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from builder.base.project import Project
-    from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import FileCopy, Mod
     from builder.definitions.recipe import Recipe
-    from builder.lock.model import Pins
     from builder.numbers.workspace import Workspace
     from builder.pins.agreement import Named
 
@@ -237,10 +234,9 @@ def check_mod_versions(chain: Sequence[ImageDefinition], mods: Sequence[tuple[Mo
                 place = mod.location("packages", number)
                 problems.append(f"{place}: {text}, but {there.by} has {name}{there.specifiers}")
     if problems:
-        raise SourceError(
-            "\n".join(problems),
-            hint="a mod cannot replace these packages: use the image's version, or remove the package from the mod",
-        )
+        message = "\n".join(problems)
+        hint = "a mod cannot replace these packages: use the image's version, or remove the package from the mod"
+        raise SourceError(message, hint=hint)
 
 
 def _packages(pins: Pins) -> Iterator[LockedPackage]:

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 from builder.base.errors import FileProblemsError, Problem, SourceError
-from builder.base.events import Message
+from builder.base.events import Message, Report
 from builder.base.values import dataclass, replace
 from builder.definitions.mod import ModPatch, load_all, mod_names, read_script_facts, readable_mods, require_templates
 from builder.plan import rules
@@ -19,9 +19,6 @@ from builder.sources import patches
 from builder.sources.patches import CandidatePatch, PatchOutcome, dry_run
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from builder.base.events import Report
     from builder.base.project import Project
     from builder.definitions.mod import FileCopy, Mod, ScriptFacts
     from builder.pins.packages import Package

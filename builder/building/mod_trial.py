@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -18,8 +19,6 @@ from builder.serving import preparation
 from builder.sources import git
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from builder.base.project import Project
     from builder.definitions.mod import Mod
     from builder.engine.containers import Container
@@ -45,10 +44,9 @@ _SLACK = 600.0  # seconds for all but the script of a mod: patches, packages, by
 def _parts(project: Project) -> dict[str, str]:
     parts = image.shared_parts(project)
     if lacking := {"_parts/mods.j2", "_parts/bake-mod.sh", "_parts/step.sh"} - parts.keys():
-        raise UsageError(
-            f"applying a mod requires dockerfiles/{min(lacking)}, which the project does not have",
-            hint="`builder init` in an empty folder writes dockerfiles/_parts: copy that folder into the project",
-        )
+        message = f"applying a mod requires dockerfiles/{min(lacking)}, which the project does not have"
+        hint = "`builder init` in an empty folder writes dockerfiles/_parts: copy that folder into the project"
+        raise UsageError(message, hint=hint)
     return parts
 
 
@@ -93,10 +91,8 @@ def _apply(container: Container, each: Mod, parts: dict[str, str], environ: dict
     first = f"chmod +x {shlex.join(executable)}\n" if executable else ""
     result = container.run(["/bin/sh", "-c", first + script], timeout=each.seconds + _SLACK, env=environ)
     if result.exit_code:
-        raise BuildFailedError(
-            f"mod {each.name} cannot be applied:\n{verification.last_lines(result.output)}",
-            hint=f"this attempt was undone; see mods/{each.name}",
-        )
+        message = f"mod {each.name} cannot be applied:\n{verification.last_lines(result.output)}"
+        raise BuildFailedError(message, hint=f"this attempt was undone; see mods/{each.name}")
     container.run(["rm", "-rf", str(_FOLDER)], timeout=_SLACK)
 
 

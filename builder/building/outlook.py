@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from builder.base import words
@@ -14,8 +15,6 @@ from builder.engine.machine import free_disk, read_build_machine
 from builder.plan import rules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from builder.base.project import Project
     from builder.building.request import BuildRequest
     from builder.building.resolve import PlannedImage

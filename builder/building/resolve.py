@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from builder.building import mod_choice
 from builder.definitions import build_target, image, mod, recipe_problems
 from builder.engine import machine
 from builder.lock import lock_file
-from builder.lock.model import ImageName, Lock
+from builder.lock.model import ImageName, Lock, Pins
 from builder.numbers import build_directory, status
 from builder.pins import chain as chains
 from builder.pins import pinning, vendored
@@ -21,13 +22,10 @@ from builder.plan.making import ImageInputs, make_plan
 from builder.serving import model_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from builder.building.request import BuildRequest
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
-    from builder.lock.model import Pins
     from builder.numbers.workspace import Workspace
     from builder.plan.plan_model import Plan, Step
 
@@ -78,10 +76,9 @@ def _targets(
     targets = [build_target.find_target(project, by_model.get(text) or text) for text in request.targets]
     for named in targets:
         if named.recipe and named.recipe.number:
-            raise UsageError(
-                f"{named.recipe.file} serves {named.recipe.container}, an image that already exists",
-                hint=f"to build another, name the repository alone: `container: {named.recipe.repository}`",
-            )
+            message = f"{named.recipe.file} serves {named.recipe.container}, an image that already exists"
+            hint = f"to build another, name the repository alone: `container: {named.recipe.repository}`"
+            raise UsageError(message, hint=hint)
     definitions = [build_target.definition_of(project, named) for named in targets]
     recipe_problems.require_buildable(project, (named.recipe for named in targets if named.recipe))
     overrides = image.Overrides(request.platform, request.settings)
@@ -143,9 +140,8 @@ def say_older(
     if older and not request.older:
         names = ", ".join(each.name for each in older[:_MOST_NAMES])
         more = f" and {len(older) - _MOST_NAMES} more" if len(older) > _MOST_NAMES else ""
-        raise SourceError(
-            f"{names}{more} would go back to older versions", hint="to accept the older versions: `--allow-older`"
-        )
+        message = f"{names}{more} would go back to older versions"
+        raise SourceError(message, hint="to accept the older versions: `--allow-older`")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +19,6 @@ from builder.building.request import BuildOutcome  # noqa: TC001 (the type of a 
 from builder.engine import images
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from builder.base.project import Project
     from builder.building.request import BuildRequest
     from builder.building.resolve import PlannedImage

@@ -5,32 +5,28 @@ The GPU checks run only if the engine has a GPU. The record of the image names t
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
-from builder.base.errors import BuildFailedError, FileProblemsError, ImageStateError, UsageError
+from builder.base.errors import BuildFailedError, FileProblemsError, ImageStateError, Location, UsageError
 from builder.base.events import Message, Report, task
 from builder.definitions import chat_template, command, image, mod, recipe, recipe_problems
 from builder.engine import containers, images, installed, machine
-from builder.engine.client import EngineHTTPError
+from builder.engine.client import Endpoint, EngineHTTPError
 from builder.lock.model import NumberedImage, shown_base, shown_mods, shown_pulls, shown_versions
 from builder.plan import plan_model
-from builder.plan.plan_model import WORKSPACE, Plan
+from builder.plan.plan_model import WORKSPACE, ImageCheck, Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
-    from builder.base.errors import Location
     from builder.base.project import Project
     from builder.building.bake import BakedImage
     from builder.definitions.recipe import Recipe
-    from builder.engine.client import Endpoint
     from builder.engine.containers import Container
     from builder.engine.installed import GpuFacts
     from builder.numbers.workspace import Workspace
-    from builder.plan.plan_model import ImageCheck
 
 
 # The names of the checks that belong to no mod. The check of a mod has the name of the mod.
@@ -110,10 +106,8 @@ def _require_pinned_base(endpoint: Endpoint, baked: BakedImage) -> None:
         holds = pin.resolved in {material.digest for material in materials}
     if not holds:
         used = ", ".join(f"{material.uri} {material.digest}" for material in materials) or "nothing"
-        raise BuildFailedError(
-            f"the image is not built on the pinned base {pin.requested} {pin.resolved}; BuildKit used {used}",
-            hint="the base was replaced during the build: build again",
-        )
+        message = f"the image is not built on the pinned base {pin.requested} {pin.resolved}; BuildKit used {used}"
+        raise BuildFailedError(message, hint="the base was replaced during the build: build again")
 
 
 def run_checks(
@@ -179,10 +173,8 @@ def require_known(plans: Collection[Plan], without: Mapping[str, str]) -> None:
     """Raises UsageError if a name in ``without`` is not a check of any image."""
     if unknown := [name for name in without if not any(_left_out(plan, {name: ""}) for plan in plans)]:
         own = dict.fromkeys(check.owner for plan in plans for check in plan.checks)
-        raise UsageError(
-            f"`--without-check {unknown[0]}`: the image has no check with this name",
-            hint=f"its checks are {', '.join([VERSION, IMPORT, TEMPLATE, GPU, *own])}",
-        )
+        message = f"`--without-check {unknown[0]}`: the image has no check with this name"
+        raise UsageError(message, hint=f"its checks are {', '.join([VERSION, IMPORT, TEMPLATE, GPU, *own])}")
 
 
 def _failed(message: str, hint: str, names: Iterable[str]) -> BuildFailedError:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from builder.base.errors import BuilderError, FileProblemsError, SourceError
 from builder.base.values import dataclass
 from builder.definitions import command, recipe_problems
-from builder.lock.model import GitPin
+from builder.lock.model import GitPin, Lock, Pins
 from builder.pins import vendored
 from builder.sources import mirror, wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from builder.base.project import Project
     from builder.definitions.image import ImageDefinition
     from builder.definitions.recipe import Recipe
-    from builder.lock.model import Lock, Pins
     from builder.pins.packages import Package
 
 

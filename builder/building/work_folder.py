@@ -11,20 +11,18 @@ import os
 import re
 import secrets
 import shutil
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base.files import folder_locked, nearest_existing, read_plain_file, write_atomically, write_plain_file
-from builder.base.project import below_project
+from builder.base.project import Project, below_project
 from builder.base.values import dataclass
 from builder.engine import containers, images
 from builder.numbers import claims, images_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from builder.base.project import Project
     from builder.engine.client import Endpoint
     from builder.numbers.workspace import Workspace
     from builder.plan.plan_model import StagedFile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,16 +10,13 @@ import click
 
 from builder import commands
 from builder.base import words
-from builder.building.request import BuildOutcome, Built, HeldPointer
+from builder.building.request import BuildOutcome, BuildRequest, Built, HeldPointer
 from builder.cli import options, output
 from builder.cli.options import Context, json_option, names, repeated, update_option, verbosity_and_context, without
 from builder.cli.output import data, print_json, print_note, print_result, styled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from builder.building.outlook import BuildOutlook
-    from builder.building.request import BuildRequest
     from builder.building.resolve import PlannedImage
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,6 @@ from builder.cli.options import Context, json_and_context, names, repeated
 from builder.cli.output import data, print_json, print_line, print_message, print_result, styled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from builder.lab.changes import ComparedImage, FileChange, PackageChange, UpstreamCommits
     from builder.lock.model import NumberedImage, Pairing, Version
     from builder.sources.mirror import CommitRange

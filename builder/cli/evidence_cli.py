@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from builder.cli.options import Context, json_and_context, pass_context, repeate
 from builder.cli.output import print_note, print_result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from builder.evidence.run_record import Evidence, Figure
     from builder.evidence.standing import CellWord, ImageEvidence, JudgedRun, Matrix, MatrixCell, RunPair
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,8 +15,6 @@ from builder.cli.options import Context, json_and_context, names
 from builder.cli.output import data, print_json, print_line, print_note, print_result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from builder.base.hub_cache import CachedModel
     from builder.base.project import Project
     from builder.commands.listing import ShownImage

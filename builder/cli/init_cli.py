@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,6 @@ from builder.cli.options import Context, json_and_context, without
 from builder.cli.output import agreed, data, print_error, print_json, print_line, print_note, print_result, styled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from builder.commands.init import InitResult, InitUpdate, Migration, MigrationResult
     from builder.moving.copies import PlannedCopy
     from builder.moving.shipped import Contents

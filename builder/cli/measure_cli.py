@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,6 @@ from builder.cli.options import Context, json_option, names, pass_context, set_o
 from builder.cli.output import data, print_json, print_line, print_note, print_result, verbosity_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from builder.evidence.run_record import Evidence, ProvedImage
     from builder.lab.measure.outcome import ComparedFigure, ComparedNumbers
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,8 +16,6 @@ from builder.cli.options import Context, json_and_context, names, repeated
 from builder.cli.output import agreed, data, print_json, print_line, print_message, print_result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from builder.commands.nodes import Discovery, NodeState
     from builder.moving.machines import LinkChoice
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
@@ -17,8 +17,6 @@ import click
 from builder.base import redaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rich.console import Console
 
     from builder.base.errors import BuilderError

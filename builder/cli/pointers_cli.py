@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -12,8 +13,6 @@ from builder.cli.options import Context, WordChoice, json_and_context, names, nu
 from builder.cli.output import data, print_json, print_result
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
     from builder.lock.model import Status
     from builder.numbers.pointers import PointerMove
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,6 @@ from builder.cli import output
 from builder.cli.output import print_log, print_note, print_on_console, task_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from rich.progress import Progress, Task, TaskID
     from rich.text import Text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,9 @@ from builder.cli import mods_cli, options, output
 from builder.cli.main import Group
 from builder.cli.options import Context, json_and_context, names, node_options, pass_context, serve_request
 from builder.cli.output import data, print_document, print_json, print_line, print_message, print_note, print_result
-from builder.commands.recipes import FORMATS
+from builder.commands.recipes import FORMATS, CheckedRecipe, RecipeRow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from builder.commands.recipes import CheckedRecipe, RecipeRow
     from builder.definitions.command import ServeCommand
     from builder.definitions.recipe import Recipe
 

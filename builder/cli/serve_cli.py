@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,6 @@ from builder.cli.options import Context, json_and_context, names, pass_context, 
 from builder.cli.output import data, print_json, print_line, print_log, print_note, print_result, styled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from builder.serving.preparation import PreparedServer
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -22,7 +24,7 @@ from builder.evidence import run_record
 from builder.lab import changes
 from builder.lock import checkpoints_lock, lock_file
 from builder.lock.checking import TAKE_BACK
-from builder.lock.model import ImageName
+from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.moving import machines, shipped
 from builder.numbers import adopted, build_directory, named_registry, status
 from builder.numbers.workspace import Workspace
@@ -33,11 +35,7 @@ from builder.serving.selection import select_image, serve_settings
 from builder.sources import git
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from collections.abc import Set as AbstractSet
-
     from builder.base.project import Project
-    from builder.lock.model import Lock, NumberedImage
 
 
 # The names that a shell completes on the command line, read from the project's files alone.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,16 +12,13 @@ from builder.base.errors import FileProblemsError, Location, Problem, SourceErro
 from builder.base.redaction import redacted
 from builder.base.values import dataclass
 from builder.definitions import advisories, configuration
-from builder.definitions.advisories import AdvisorySet
+from builder.definitions.advisories import Advisory, AdvisorySet
 from builder.definitions.fields import LARGEST_TEXT, decoded
 from builder.moving import copies, shipped
 from builder.sources import foreign_files, mirror
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from builder.base.project import Project
-    from builder.definitions.advisories import Advisory
     from builder.sources.git import Notify
 
 NAMESPACE = "builder-advisories"

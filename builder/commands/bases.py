@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
@@ -20,9 +22,6 @@ from builder.moving import archive
 from builder.numbers import build_directory, named_registry, status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
     from builder.base.project import Project
     from builder.lock.model import BasePin, ImageName, Lock
     from builder.numbers.workspace import Workspace
@@ -50,8 +49,8 @@ def list_bases(workspace: Workspace, name: str, platform: str | None, newest: in
     """Reads the ``newest`` dated tags that a registry has of ``name``, an image or a definition with a base; without
     dates the last ones by name. Raises UsageError for a definition without a base, SourceError if reading fails."""
     project, engine = workspace.project, workspace.engine
-    wanted_platform = platform or machine.platform(engine)
     repository = _repository(workspace, name)
+    wanted_platform = platform or machine.platform(engine)
     every = registry.tags(engine, repository)
     dated = [tag for tag in every if images.day_of(tag)]
     chosen = sorted(dated or every, key=lambda tag: (images.day_of(tag), tag), reverse=True)
@@ -94,10 +93,8 @@ def mirror_images(workspace: Workspace, names: Sequence[str]) -> Iterator[Mirror
     settings = configuration.load_configuration(workspace.project)
     folder, address = settings.mirror, settings.registry or ""
     if not (folder or address):
-        raise UsageError(
-            "no place for copies is set",
-            hint="write `mirror: /FOLDER` or `registry: HOST:PORT/PATH` into builder.yaml",
-        )
+        message = "no place for copies is set"
+        raise UsageError(message, hint="write `mirror: /FOLDER` or `registry: HOST:PORT/PATH` into builder.yaml")
     lock = lock_file.read_project_lock(workspace.project)
     for reference, number in dict(each for name in names for each in _with_digest(workspace, lock, name)).items():
         if copy := named_registry.mirrored(workspace, reference):

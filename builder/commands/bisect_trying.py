@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ from builder.definitions import recipe as recipes
 from builder.engine import images
 from builder.evidence.run_record import Subject
 from builder.lab.bisect import mixtures, points, search
-from builder.lab.bisect.search import Conclusion, ListPoints, Trial, TryCandidate
+from builder.lab.bisect.search import BisectCandidate, Bisection, Conclusion, ListPoints, Question, Trial, TryCandidate
 from builder.lab.measure import own_script, probes, served_model
 from builder.lab.prove import judging, prove
 from builder.lab.prove.judging import Reference
@@ -52,12 +53,9 @@ from builder.serving.selection import UnnumberedImage
 from builder.sources import foreign_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
     from builder.lab.bisect.mixtures import NumberSpan
-    from builder.lab.bisect.search import BisectCandidate, Bisection, Question
     from builder.lab.measure.served_model import ServedModel
     from builder.lock.model import Lock, Repository
     from builder.numbers.workspace import Workspace
@@ -92,10 +90,8 @@ class RunningBisection:
         self.recipe, name = subject_of(project, lock, bisection.target)
         repository = lock.images.get(name)
         if repository is None or name != bisection.repository or not {*bisection.numbers} <= repository.numbers.keys():
-            raise ConflictError(
-                f"{bisection.target} no longer names the images that its bisection compares",
-                hint="`builder bisect stop` ends it",
-            )
+            message = f"{bisection.target} no longer names the images that its bisection compares"
+            raise ConflictError(message, hint="`builder bisect stop` ends it")
         first = bisection.numbers[0]
         text = self.recipe.text if self.recipe else ""
         before = _recipe_before(project, self.recipe, repository, (first, bisection.numbers[-1]))
@@ -252,10 +248,9 @@ class RunningBisection:
         try:
             reference = records.read_file(kept, RatedReference, largest=_LARGEST_REFERENCE)
         except (OSError, records.RecordError):
-            raise ConflictError(
-                f"the recorded answers of {self.bisection.repository}:{first} are gone: {kept}",
-                hint="end the bisection with `builder bisect stop`, then start it again",
-            ) from None
+            message = f"the recorded answers of {self.bisection.repository}:{first} are gone: {kept}"
+            hint = "end the bisection with `builder bisect stop`, then start it again"
+            raise ConflictError(message, hint=hint) from None
         given = reference.prompts
         _, rated = text_rating.rate_image(model, plan, of_candidate(tried), workspace.report, given)
         likeness = image_likeness.compare_images(given, reference.rated, rated)
@@ -311,10 +306,9 @@ def _by_script(workspace: Workspace, script: Path, tried: BisectCandidate, varia
         return Trial(tried, skipped=note or f"{script.name} ended with {_SKIP}")
     if ended.cause == "itself" and not 0 <= ended.exit_code <= _LAST:
         how = f"by signal {-ended.exit_code}" if ended.exit_code < 0 else f"with exit code {ended.exit_code}"
-        raise ConflictError(
-            f"{script.name} ended {how}, which stops the bisection: {note}".rstrip(": "),
-            hint="run the same command again to continue; exit code 0 is good, 125 skips, any other up to 127 is bad",
-        )
+        message = f"{script.name} ended {how}, which stops the bisection: {note}".rstrip(": ")
+        hint = "run the same command again to continue; exit code 0 is good, 125 skips, any other up to 127 is bad"
+        raise ConflictError(message, hint=hint)
     failed = int(ended.cause != "itself" or ended.exit_code != 0)
     return Trial(tried, 1 - failed, failed, note=note)
 
@@ -333,10 +327,8 @@ def subject_of(project: Project, lock: Lock, text: str) -> tuple[Recipe | None, 
     if named.recipe is None:
         return None, image.repository_of(project, named.definition or "")
     if not recipes.is_in_recipes(project, project.root / named.recipe.file):
-        raise UsageError(
-            f"{named.recipe.file} is not in recipes/: an interrupted bisection could not find it again",
-            hint="copy the recipe to recipes/, then use its name",
-        )
+        message = f"{named.recipe.file} is not in recipes/: an interrupted bisection could not find it again"
+        raise UsageError(message, hint="copy the recipe to recipes/, then use its name")
     model = lock.models.get(named.recipe.model or "")
     return named.recipe, model.pairing.image.repository if model else named.recipe.repository
 

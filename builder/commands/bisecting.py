@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -28,20 +29,16 @@ from builder.commands import bisect_trying, measuring, why
 from builder.commands.bisect_trying import LookNow, RunningBisection, of_candidate, of_trial, subject_of
 from builder.engine import images, installed, registry
 from builder.lab.bisect import mixtures, points, search
-from builder.lab.bisect.search import Bisection, Culprit, Judge, Trial, TryCandidate
+from builder.lab.bisect.search import Bisection, Conclusion, Culprit, Judge, Trial, TryCandidate
 from builder.lab.changes import differing
 from builder.lab.measure import probes
 from builder.lock import lock_file
-from builder.lock.model import ImageName
+from builder.lock.model import ImageName, Pairing, Repository
 from builder.numbers import adopted
 from builder.sources import mirror, vllm_versions, wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from builder.lab.bisect.mixtures import NumberSpan
-    from builder.lab.bisect.search import Conclusion
-    from builder.lock.model import Pairing, Repository
     from builder.numbers.workspace import Workspace
     from builder.sources.vllm_versions import CommitFacts
 
@@ -107,9 +104,8 @@ def bisect_images(
             return _go_on(running)
         if (bisection.target, bisection.judge) != (text, judge.recorded):
             again = f"`builder bisect {shlex.quote(bisection.target)}` with the same options continues it"
-            raise ConflictError(
-                f"a bisection of {bisection.target} was interrupted", hint=f"{again}, `builder bisect stop` ends it"
-            )
+            message = f"a bisection of {bisection.target} was interrupted"
+            raise ConflictError(message, hint=f"{again}, `builder bisect stop` ends it")
         workspace.report(Message(f"continuing the bisection of {bisection.started}"))
         running = RunningBisection(workspace, replace(bisection, judge=judge))
         running.stop_candidates(restore=False)
@@ -143,10 +139,9 @@ def mark_bisection(workspace: Workspace, word: Literal["good", "bad", "skip"], n
     with search.journal_of(project).hold():
         bisection = search.journal_of(project).read()
         if bisection is None or bisection.waiting is None or bisection.judge.kind != "user":
-            raise NothingToDoError(
-                "no candidate is waiting for a verdict",
-                hint="`builder bisect MODEL` begins a bisection, `builder bisect status` shows its progress",
-            )
+            message = "no candidate is waiting for a verdict"
+            hint = "`builder bisect MODEL` begins a bisection, `builder bisect status` shows its progress"
+            raise NothingToDoError(message, hint=hint)
         skipped = (note or "skipped") if word == "skip" else ""
         trial = Trial(bisection.waiting, int(word == "good"), int(word == "bad"), skipped, note=note)
         bisection = replace(bisection, done=(*bisection.done, trial), waiting=None)
@@ -213,9 +208,8 @@ def _begun(workspace: Workspace, text: str, judge: Judge, good: int | None, bad:
     recipe, name = subject_of(project, lock, text)
     repository = lock.images.get(name)
     if repository is None or not repository.numbers:
-        raise NothingToDoError(
-            f"{name} has no numbered image", hint="a bisection compares two numbers; `builder build` makes a number"
-        )
+        message = f"{name} has no numbered image"
+        raise NothingToDoError(message, hint="a bisection compares two numbers; `builder build` makes a number")
     paired = lock.models.get((recipe.model if recipe else None) or "")
     every = (paired.pairing, *paired.previous) if paired else ()
     pairings = tuple(pairing for pairing in every if pairing.image.repository == name)

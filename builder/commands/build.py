@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base.errors import BuildFailedError, ConflictError, UsageError
 from builder.base.events import Message
 from builder.building import result_cache
-from builder.building.request import BuildOutcome, Built, ModelOutcome
+from builder.building.request import BuildOutcome, BuildRequest, Built, HeldPointer, ModelOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
     from builder.base.project import Project
     from builder.building.bake import BakedImage
     from builder.building.outlook import BuildOutlook
-    from builder.building.request import BuildRequest, HeldPointer
     from builder.building.resolve import PlannedImage
     from builder.commands.transfers import PushedImage
     from builder.evidence.run_record import ProvedImage

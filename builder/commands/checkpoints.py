@@ -6,6 +6,8 @@ import hashlib
 import os
 import shutil
 import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
@@ -18,9 +20,6 @@ from builder.lock import checkpoints_lock
 from builder.sources.safetensors_files import PREFIX, HeaderError, length
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
     from builder.lock.checkpoints_lock import CheckpointRevision, RecordedFile, ResultPlace
     from builder.numbers.workspace import Workspace
 

@@ -18,22 +18,20 @@ from builder.definitions import build_target
 from builder.evidence import requirements
 from builder.lab.measure import served_model
 from builder.lab.same import forced_texts, image_likeness, text_rating
-from builder.lab.same.forced_texts import TextPlan
+from builder.lab.same.forced_texts import ForcedPrompts, TextPlan
 from builder.lock import lock_file
 from builder.serving import image_words, model_weights, preparation, readiness, selection
-from builder.serving.selection import SelectedImage
+from builder.serving.selection import SelectedImage, ServedImage
 
 if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
     from builder.lab.measure.outcome import Outcome
     from builder.lab.measure.served_model import MeasuredServer
-    from builder.lab.same.forced_texts import ForcedPrompts
     from builder.lab.same.image_likeness import ImageLikeness
     from builder.lab.same.text_rating import RatedImage
     from builder.lock.model import ImageName, Lock
     from builder.numbers.workspace import Workspace
     from builder.serving.preparation import ServeRequest
-    from builder.serving.selection import ServedImage
 
 
 @dataclass(frozen=True)
@@ -108,10 +106,9 @@ def compare_numbers(workspace: Workspace, request: CompareRequest, options: Comp
     names = named or ([chosen.image] if isinstance(chosen, SelectedImage) else [])
     differs = bool(request.overrides or request.extra or request.checkpoint or request.recipe)
     if not names or (len(names) == 1 and not differs):
-        raise UsageError(
-            "a comparison takes two numbers, or one number and a change",
-            hint="for example `builder compare 6 7 MODEL`, or `builder compare 6 MODEL --set max-num-seqs=8`",
-        )
+        message = "a comparison takes two numbers, or one number and a change"
+        hint = "for example `builder compare 6 7 MODEL`, or `builder compare 6 MODEL --set max-num-seqs=8`"
+        raise UsageError(message, hint=hint)
     first = selection.with_number(lock, chosen.recipe, names[0])
     recipe = build_target.find_target(project, request.recipe).recipe if request.recipe else chosen.recipe
     if recipe is None:
@@ -173,9 +170,8 @@ def compare_sides(
         chosen = side.selection
         # Of an image that was built here, its build has made sure.
         if isinstance(chosen, SelectedImage) and chosen.record.adopted and "vllm" not in chosen.record.versions:
-            raise ImageContentsError(
-                f"{side.shown} contains no vLLM: nothing was compared", hint="compare two images that serve the model"
-            )
+            message = f"{side.shown} contains no vLLM: nothing was compared"
+            raise ImageContentsError(message, hint="compare two images that serve the model")
         request = _request(workspace, side)
         preparation.prepare_candidate(workspace, request, side.selection)
         if side.overrides or side.extra or side.recipe.file != first.recipe.file:

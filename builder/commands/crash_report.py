@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -23,9 +25,6 @@ from builder.lock import lock_file
 from builder.serving import advice, readiness, running, selection, server_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from builder.base.project import Project
     from builder.numbers.workspace import Workspace
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -11,18 +12,15 @@ from builder.commands import listing
 from builder.definitions import recipe
 from builder.evidence import run_record
 from builder.lab import changes
-from builder.lab.changes import Changes
+from builder.lab.changes import Changes, ComparedImage, FileChange, Kind, UpstreamCommits
 from builder.lock import lock_file
 from builder.numbers import status
 from builder.serving import image_words, readiness, selection, server_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from builder.base.events import Report
     from builder.base.project import Project
     from builder.evidence.standing import RunPair
-    from builder.lab.changes import ComparedImage, FileChange, Kind, UpstreamCommits
     from builder.lock.model import ImageName, Lock
     from builder.numbers.workspace import Workspace
     from builder.serving.server_log import ChoiceChange

@@ -6,16 +6,13 @@ import inspect
 import json
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from builder import definitions, evidence, lock
 from builder.base import errors
 from builder.base.values import dataclass, replace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 # The exit codes of the program, and what each means: the docstrings of the errors that have them.
 

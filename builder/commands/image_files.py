@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -19,8 +20,6 @@ from builder.plan import plan_model
 from builder.plan.plan_model import StagedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from builder.base.project import Project
     from builder.base.tar_stream import Writer
     from builder.building.work_folder import WorkFolder
@@ -91,9 +90,8 @@ def _write_blobs(endpoint: Endpoint, name: ImageName, writer: Writer, report: Re
     try:
         return archives.save_archive(endpoint, str(name), take, lambda size: on_progress(size, max(size, total)))
     except (ValueError, KeyError, TypeError) as error:
-        raise TransferError(
-            f"{name} was not exported: the engine sent an unexpected archive ({error})", hint="run the command again"
-        ) from None
+        message = f"{name} was not exported: the engine sent an unexpected archive ({error})"
+        raise TransferError(message, hint="run the command again") from None
 
 
 # The import-image command: adds a numbered image from a file that `export-image` wrote on another machine.

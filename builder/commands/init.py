@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace as replaced
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from builder.base import files, processes, words
 from builder.base import project as projects
-from builder.base.errors import BuilderError, ConflictError, UsageError
+from builder.base.errors import BuilderError, ConflictError, Problem, UsageError
 from builder.base.events import Diagnosis, ignore
 from builder.base.values import dataclass
 from builder.commands import keeping
@@ -25,16 +26,12 @@ from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.moving import checkout, copies, machines, shipped
 from builder.numbers import images_lock
-from builder.numbers.workspace import open_workspace
+from builder.numbers.workspace import Workspace, open_workspace
 from builder.sources import foreign_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from builder.base.errors import Problem
     from builder.moving.checkout import AdoptableImage, Checkout, SettingsPlan, UpstreamCommit
     from builder.moving.shipped import Contents, PlannedFile, Selection
-    from builder.numbers.workspace import Workspace
 
 
 PROC = Path("/proc")

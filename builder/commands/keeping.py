@@ -382,9 +382,8 @@ def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> claims.P
         if image is None or (details is not None and images.fingerprint(details) != image.fingerprint):
             raise ConflictError(f"{name} changed after this command started, so the command did not remove it")
         if image.pinned or before.images[name.repository].current == name.number or before.models_on(name):
-            raise ConflictError(
-                f"{name} was kept, paired or made current after this command started: it was not removed"
-            )
+            message = f"{name} was kept, paired or made current after this command started: it was not removed"
+            raise ConflictError(message)
         holder = images_lock.number_holder(workspace, name)
         if holder:
             transaction.announce(ImageName(name.repository, before.images[name.repository].current or 0))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base import files
@@ -16,9 +18,6 @@ from builder.lock.model import ImageName, Lock
 from builder.numbers import status
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
-
     from builder.base.hub_cache import CachedModel
     from builder.base.project import Project
     from builder.evidence.run_record import Kind

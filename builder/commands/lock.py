@@ -7,6 +7,8 @@ None of them builds an image.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
@@ -28,9 +30,6 @@ from builder.serving import advice
 from builder.sources import foreign_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from builder.base.project import Project
     from builder.engine.client import Endpoint
     from builder.lock.closures import Load

@@ -6,7 +6,9 @@ A running server is measured, or one that is started for it. Other commands try 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base import words
@@ -22,22 +24,17 @@ from builder.evidence import run_record, standing
 from builder.lab.measure import bench, outcome, probes, served_model
 from builder.lab.prove import judging, prove
 from builder.lock import lock_file
-from builder.lock.model import ImageName
+from builder.lock.model import ImageName, Lock
 from builder.numbers import adopted, status
 from builder.serving import preparation, readiness, running, selection, server_log, starting
-from builder.serving.preparation import ServeRequest
+from builder.serving.preparation import PreparedServer, ServeRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from builder.base.project import Project
     from builder.definitions.configuration import BenchProfile
     from builder.definitions.recipe import Recipe
     from builder.lab.measure.outcome import ComparedNumbers, Outcome
-    from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
-    from builder.serving.preparation import PreparedServer
 
 
 @dataclass(frozen=True)

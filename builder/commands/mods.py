@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder import definitions
 from builder.base import files, words
 from builder.base.errors import ConflictError, FileProblemsError, NothingToDoError, SourceError, UsageError
-from builder.base.events import Message, as_messages
+from builder.base.events import Message, Report, as_messages
 from builder.base.values import dataclass, replace
 from builder.building import mod_choice, mod_dry_run
 from builder.building.mod_dry_run import ModVerdict
@@ -17,7 +18,7 @@ from builder.definitions import image, recipe
 from builder.definitions import mod as mod_files
 from builder.definitions.fields import canonical, checked, read_text
 from builder.lock import lock_file
-from builder.lock.model import Pins
+from builder.lock.model import Lock, Pins
 from builder.moving import copies, recipe_registries
 from builder.pins import packages, vendored
 from builder.pins.packages import PinnedDefinition
@@ -25,15 +26,11 @@ from builder.plan import rules
 from builder.sources import git, mirror, patches, python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from builder.base.errors import BuilderError
-    from builder.base.events import Report
     from builder.base.project import Project
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
-    from builder.lock.model import Lock
     from builder.moving.copies import Kind, Origin, PlannedCopy, Upstream
 
 

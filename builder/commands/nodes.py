@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base import hub_cache
 from builder.base.errors import BuilderError, UsageError
-from builder.base.events import Diagnosis, Verdict
+from builder.base.events import Diagnosis, Report, Verdict
 from builder.base.values import dataclass
 from builder.definitions import command, configuration
 from builder.definitions.container import LABEL
@@ -16,22 +18,16 @@ from builder.engine import containers, images, machine
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
 from builder.moving import machines
-from builder.moving.machines import LinkChoice
+from builder.moving.machines import LinkChoice, MachineFacts
 from builder.numbers import named_registry
 from builder.serving import advice
-from builder.serving.selection import SelectedImage, select_any, select_image
+from builder.serving.selection import SelectedImage, ServedImage, select_any, select_image
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from builder.base.events import Report
     from builder.base.project import Project
     from builder.definitions.configuration import Configuration, Node
     from builder.engine.client import Endpoint
-    from builder.moving.machines import MachineFacts
     from builder.numbers.status import ImageState
-    from builder.serving.selection import ServedImage
 
 
 # The nodes command: the numbered images of each machine, the servers on it, and which of them are stale.

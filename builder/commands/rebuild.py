@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,6 @@ from builder.numbers import adopted, build_directory, images_lock, status
 from builder.plan import plan_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from builder.engine.client import Endpoint
     from builder.lock.model import ImageName, NumberedImage
     from builder.numbers.workspace import Workspace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from builder.base.errors import (
     SourceError,
     UsageError,
 )
-from builder.base.events import as_messages
+from builder.base.events import Report, as_messages
 from builder.base.values import dataclass, replace
 from builder.base.words import did_you_mean
 from builder.building import vllm_choices
@@ -37,26 +38,20 @@ from builder.definitions import (
     recipe_problems,
 )
 from builder.definitions.configuration import NOTHING_REQUESTED, Node
-from builder.definitions.container import of_server
+from builder.definitions.container import ContainerOptions, of_server
 from builder.definitions.fields import decoded, read_text
-from builder.definitions.recipe import read_recipe
+from builder.definitions.recipe import ParsedRecipe, Recipe, read_recipe
 from builder.lab import changes
 from builder.lock import lock_file
-from builder.lock.model import Lock
+from builder.lock.model import ImageName, Lock
 from builder.moving import copies, recipe_registries
 from builder.numbers import status
 from builder.serving import advice, exports, image_words, preparation, selection
 from builder.serving.running import PROJECT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from builder.base.events import Report
     from builder.base.project import Project
     from builder.definitions.command import ServeCommand
-    from builder.definitions.container import ContainerOptions
-    from builder.definitions.recipe import ParsedRecipe, Recipe
-    from builder.lock.model import ImageName
     from builder.moving.copies import PlannedCopy, Upstream
     from builder.numbers.workspace import Workspace
     from builder.serving.preparation import ServeRequest

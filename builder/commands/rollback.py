@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from builder.base.errors import BuilderError, ImageStateError, NothingToDoError, UsageError
@@ -21,8 +21,6 @@ from builder.numbers import claims, images_lock, pointers, status
 from builder.numbers.pointers import PointerMove
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from builder.base.project import Project
     from builder.numbers.workspace import Workspace
     from builder.serving.running import SupersededServer

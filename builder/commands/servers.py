@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import words
@@ -14,20 +16,15 @@ from builder.engine import containers, machine
 from builder.evidence import requirements
 from builder.lab import upgrade_journal
 from builder.lock import lock_file
-from builder.lock.model import Lock
+from builder.lock.model import ImageName, Lock
 from builder.numbers import images_lock
 from builder.serving import advice, compile_caches, model_weights, preparation, readiness, running, starting
-from builder.serving.selection import SelectedImage, mods_warning, selection_warning, with_number
+from builder.serving.selection import SelectedImage, ServedImage, mods_warning, selection_warning, with_number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from builder.lock.model import ImageName
     from builder.numbers.workspace import Workspace
     from builder.serving.preparation import PreparedServer, ServeRequest
     from builder.serving.running import RunningServer
-    from builder.serving.selection import ServedImage
     from builder.serving.starting import StartedServer
 
 

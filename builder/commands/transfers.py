@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, hub_cache, words
@@ -20,12 +22,9 @@ from builder.moving import machines, traveling_caches
 from builder.numbers import adopted, claims, images_lock, named_registry, status
 from builder.serving import model_weights, selection
 from builder.serving.selection import select_any
-from builder.sources.hub import fetch_from_hub, find_snapshot, missing_bytes
+from builder.sources.hub import Snapshot, fetch_from_hub, find_snapshot, missing_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
     from builder.engine.client import Endpoint
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from builder.lock.model import ImageName, Lock, NumberedImage
     from builder.moving.traveling_caches import TravelingCaches
     from builder.numbers.workspace import Workspace
-    from builder.sources.hub import Snapshot
 
 
 # The push command: pushes numbered images to the registry, and records their digests in images.lock.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import hub_cache, words
@@ -16,15 +17,12 @@ from builder.definitions import command, configuration, mod
 from builder.engine import client, images, machine
 from builder.lock import lock_file
 from builder.numbers import named_registry
-from builder.serving.selection import SelectedImage, UnnumberedImage, for_recipe, select_any
+from builder.serving.selection import SelectedImage, ServedImage, UnnumberedImage, for_recipe, select_any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from builder.definitions.recipe import Recipe
     from builder.numbers.workspace import Workspace
     from builder.serving.preparation import ServeRequest
-    from builder.serving.selection import ServedImage
 
 
 PartName = Literal["image", "nodes", "model", "server"]

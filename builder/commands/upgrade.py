@@ -6,6 +6,7 @@ move of the pointers, the server, and the report. A killed upgrade continues fro
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from builder.base import words
@@ -20,25 +21,21 @@ from builder.engine import machine
 from builder.evidence import requirements, run_record, standing
 from builder.lab import changes, upgrade_journal
 from builder.lab.measure import probes, served_model
-from builder.lab.upgrade_journal import Upgrade
+from builder.lab.upgrade_journal import Result, Upgrade
 from builder.lock import lock_file
-from builder.lock.model import ImageName
+from builder.lock.model import ImageName, Lock
 from builder.numbers import images_lock, pointers
 from builder.pins import pinning
 from builder.serving import image_words, selection
 from builder.serving.preparation import ServeRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from builder.base.project import Project
     from builder.building.outlook import BuildOutlook
     from builder.building.resolve import PlannedImage
     from builder.definitions.configuration import BenchProfile, RequiredFigure
     from builder.definitions.recipe import Recipe
     from builder.lab.measure.served_model import MeasuredServer
-    from builder.lab.upgrade_journal import Result
-    from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
 
 

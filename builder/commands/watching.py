@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -12,15 +13,12 @@ from builder.base.values import dataclass
 from builder.engine import containers
 from builder.lab import upgrade_journal
 from builder.lock import lock_file
-from builder.lock.model import Lock
+from builder.lock.model import Lock, Pairing
 from builder.serving import readiness, running, server_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from builder.base.project import Project
     from builder.lab.upgrade_journal import InterruptedUpgrade
-    from builder.lock.model import Pairing
     from builder.numbers.workspace import Workspace
     from builder.serving.readiness import ServerMetrics
     from builder.serving.running import RunningServer, SupersededServer

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from builder.base import machine_record, words
 from builder.base.errors import BuilderError, ConflictError, EngineError, NothingToDoError
-from builder.base.events import ignore
-from builder.base.machine_record import Machine
+from builder.base.events import Diagnosis, ignore
+from builder.base.machine_record import Machine, MachineChange
 from builder.base.values import dataclass, replace
 from builder.commands import diff
 from builder.definitions import configuration, container
@@ -25,19 +26,14 @@ from builder.engine import containers, machine
 from builder.evidence import run_record
 from builder.lab import likely_causes
 from builder.lock import lock_file
-from builder.lock.model import ImageName
+from builder.lock.model import ImageName, Lock
 from builder.moving import machines as nodes_machines
 from builder.serving import advice, readiness, running, selection, server_log
 from builder.serving.readiness import OptionsInUse, StartFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from builder.base.events import Diagnosis
-    from builder.base.machine_record import MachineChange
     from builder.base.project import Project
     from builder.lab.likely_causes import FailureKind, LikelyCause
-    from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
     from builder.serving.advice import NewFacts
     from builder.serving.running import RunningServer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from builder.base.errors import FileProblemsError, UsageError
@@ -10,8 +11,6 @@ from builder.base.words import did_you_mean
 from builder.definitions import image, recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from builder.base.project import Project
 
 
@@ -37,9 +36,8 @@ def find_target(project: Project, text: str, models: Collection[str] | None = No
     names = (*image.definition_names(project), *recipe.recipe_names(project))
     suggestion = did_you_mean(text, models or ()) or did_you_mean(recipe.name_of(text), names)
     hint = suggestion or f"definitions and recipes here: {', '.join(names) or 'none'}"
-    raise UsageError(
-        f"`{text}` is not a {'' if models is None else 'model, '}definition, repository or recipe", hint=hint
-    )
+    message = f"`{text}` is not a {'' if models is None else 'model, '}definition, repository or recipe"
+    raise UsageError(message, hint=hint)
 
 
 def find_recipe(project: Project, text: str) -> recipe.Recipe:

@@ -7,19 +7,15 @@ This page reads and checks definitions. It reads no tensors.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from builder.base import yaml_file
 from builder.base.errors import Location, Problem, UsageError, require_no_problems
-from builder.base.project import below_project
+from builder.base.project import Project, below_project
 from builder.base.values import dataclass, field
 from builder.base.words import did_you_mean
 from builder.definitions.fields import checked, read_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from builder.base.project import Project
 
 
 @dataclass(frozen=True)

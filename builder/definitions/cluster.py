@@ -6,6 +6,7 @@ the engines start all of them again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,14 +14,11 @@ from typing import TYPE_CHECKING
 from builder.base.errors import UsageError
 from builder.base.values import dataclass, replace
 from builder.definitions import command, configuration
-from builder.definitions.container import LABEL
+from builder.definitions.container import LABEL, ContainerSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from builder.definitions.command import Backend, ServeCommand
     from builder.definitions.configuration import Node
-    from builder.definitions.container import ContainerSettings
     from builder.definitions.recipe import Recipe
 
 

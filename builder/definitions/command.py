@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import dropwhile, islice, pairwise, takewhile
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,8 +20,6 @@ from builder.base.values import dataclass, replace
 from builder.definitions import recipe_v2, shell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from builder.definitions.recipe import Recipe
     from builder.definitions.shell import ParsedCommand, Placeholder, Scalar, Unit
 

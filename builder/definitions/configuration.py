@@ -8,22 +8,16 @@ An edit leaves the rest of the file as the user wrote it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from builder.base import files, records, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
-from builder.base.project import below_project
+from builder.base.project import Project, below_project
 from builder.base.values import dataclass, field, replace
 from builder.base.words import did_you_mean
 from builder.definitions.fields import checked, env_text, read_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from builder.base.project import Project
-
 
 # The profiles of `builder bench`.
 

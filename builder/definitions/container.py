@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
@@ -18,13 +19,10 @@ from builder.base import hub_cache, redaction, words
 from builder.base.errors import Problem, UsageError, require_no_problems
 from builder.base.values import dataclass, field, replace
 from builder.definitions import command
-from builder.definitions.command import after_steps, reached_at
+from builder.definitions.command import ServeCommand, after_steps, reached_at
 from builder.definitions.configuration import RequestedOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from builder.definitions.command import ServeCommand
     from builder.definitions.image import ServeSettings
     from builder.definitions.recipe import Recipe
 
@@ -434,10 +432,8 @@ def settings(
     folder = "" if isinstance(image, str) else compile_cache(environ, *(compiled or image))
     host = command.host or ""
     if options.publish and (host in {"localhost", "::1"} or host.startswith("127.")):
-        raise UsageError(
-            f"the server listens on {host}: only its own container can reach it, even if ports are published",
-            hint="`--host 0.0.0.0` makes it listen on all addresses of its container",
-        )
+        message = f"the server listens on {host}: only its own container can reach it, even if ports are published"
+        raise UsageError(message, hint="`--host 0.0.0.0` makes it listen on all addresses of its container")
     gpus = serving.gpus == "all"
     network = "bridge" if options.publish else serving.network
     ports = () if network == "host" else with_server(options.publish, command.port)

@@ -6,6 +6,7 @@ The definition comes first, then its chain of parents, Python requirements, and 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,6 @@ from builder.definitions import source_patches
 from builder.definitions.fields import canonical, checked, read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from builder.base.project import Project
     from builder.definitions.source_patches import SourcePatch
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from builder.base import yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UnsafePathError, UsageError
-from builder.base.project import below_project
+from builder.base.project import Project, below_project
 from builder.base.values import dataclass, field, replace
 from builder.base.words import RECIPE_FILE, did_you_mean
 from builder.definitions import configuration, recipe_v2
@@ -23,9 +24,6 @@ from builder.definitions.configuration import NOTHING_REQUIRED, RequiredEvidence
 from builder.definitions.fields import SCHEMAS, read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from builder.base.project import Project
     from builder.base.yaml_file import Repetition
     from builder.definitions.shell import Scalar
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from builder.base import yaml_file
@@ -16,8 +17,6 @@ from builder.definitions import command, recipe_v2, shell
 from builder.definitions.recipe import Recipe, parse_recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from builder.definitions.shell import Unit
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,14 +18,11 @@ from builder.base.errors import BuilderError, FileProblemsError, Problem, requir
 from builder.base.values import dataclass
 from builder.base.words import did_you_mean
 from builder.definitions import command, container, image, mod, recipe_v2
-from builder.definitions.image import GitSource, WheelSource
+from builder.definitions.image import GitSource, ImageDefinition, Source, WheelSource
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
     from builder.base.project import Project
     from builder.definitions.command import ServeCommand, UsedOption
-    from builder.definitions.image import ImageDefinition, Source
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
 

@@ -6,6 +6,7 @@ A recipe without a command gets one from its defaults, with sparkrun's table of 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,6 @@ from builder.definitions import shell
 from builder.definitions.fields import SCHEMAS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from builder.base.yaml_file import YamlPath
     from builder.definitions.shell import Scalar
 

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import pairwise
 from string import Formatter
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from builder.base.errors import UsageError
 from builder.base.values import dataclass, replace
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
 
 # Placeholders follow the rules of Python's ``str.format``, and name plain keys only: ``{a.b}`` and ``{a[0]}`` would
 # reach into objects, ``{}`` and ``{0}`` name nothing. Keys may contain hyphens. ``{{`` and ``}}`` are literal braces.

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 from builder.base import files
 from builder.base.errors import Location, Problem, UsageError, require_no_problems
 from builder.base.project import below_project
 from builder.base.values import dataclass, replace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 LOCAL_CHANGES = "local-changes"
 """The name of the uncommitted changes of a local checkout."""

@@ -5,7 +5,7 @@ Only the project's own current runs count, and the latest decides. Nothing is me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,21 +13,16 @@ from typing import TYPE_CHECKING
 from builder.base.errors import ConflictError, FileProblemsError, UsageError
 from builder.base.values import dataclass, field, fields
 from builder.definitions import configuration
-from builder.definitions.recipe import load_recipe, recorded
+from builder.definitions.recipe import Recipe, load_recipe, recorded
 from builder.evidence import run_record, standing, statistics
-from builder.evidence.run_record import unlike
+from builder.evidence.run_record import Evidence, Figure, Finding, Kind, Subject, Verdict, unlike
 from builder.evidence.statistics import FEWEST_ROUNDS, PerplexityChange, SeriesComparison, compare_runs
-from builder.lock.model import ImageName
+from builder.lock.model import ImageName, Lock, Pairing
 from builder.numbers import pointers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from builder.base.project import Project
     from builder.definitions.configuration import RequiredFigure
-    from builder.definitions.recipe import Recipe
-    from builder.evidence.run_record import Evidence, Figure, Finding, Kind, Subject, Verdict
-    from builder.lock.model import Lock, Pairing
     from builder.numbers.workspace import Workspace
 
 LEAST_SAMPLES, MOST_ROUNDS = statistics.LEAST_SAMPLES, statistics.MOST_ROUNDS
@@ -453,6 +448,5 @@ def refuse_unproven(workspace: Workspace, model: str, recipe: Recipe | None) -> 
     """Raises ConflictError for a model that requires evidence of an image that cannot have any yet."""
     if required(workspace.project, model, recipe):
         hint = "leave out `--model` to give it a number; `builder pair` then lists what is missing"
-        raise ConflictError(
-            f"{model} requires evidence, and a new image has no evidence yet; nothing was changed", hint=hint
-        )
+        message = f"{model} requires evidence, and a new image has no evidence yet; nothing was changed"
+        raise ConflictError(message, hint=hint)

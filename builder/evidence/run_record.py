@@ -13,24 +13,18 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from builder.base import files, records, redaction
 from builder.base.errors import FileProblemsError, Location, Problem, UnsafePathError
 from builder.base.machine_record import Machine  # noqa: TC001 (the type of a record)
-from builder.base.project import below_project
+from builder.base.project import Project, below_project
 from builder.base.values import dataclass, field, replace
 from builder.base.words import sha256_of
 from builder.lock import checking
 from builder.lock.model import ImageName
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from builder.base.project import Project
-
 
 Kind = Literal["prove", "bench", "probe", "same"]
 Verdict = Literal["pass", "changed", "fail", "unclear"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path, PurePosixPath
@@ -16,23 +16,19 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from builder.base import files, hub_cache
-from builder.base.errors import BuilderError, FileProblemsError, UsageError
+from builder.base.errors import BuilderError, FileProblemsError, Problem, UsageError
 from builder.base.hub_cache import is_commit
 from builder.base.machine_record import machine_changes
 from builder.base.values import dataclass
 from builder.base.words import sha256_of
 from builder.definitions import command, configuration, container, recipe
 from builder.evidence import run_record
-from builder.evidence.run_record import SAME, Subject, unlike
+from builder.evidence.run_record import SAME, Evidence, Figure, Kind, Subject, unlike
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from builder.base.errors import Problem
     from builder.base.project import Project
     from builder.definitions.configuration import RequiredEvidence
     from builder.definitions.recipe import Recipe
-    from builder.evidence.run_record import Evidence, Figure, Kind
     from builder.lock.model import ImageName, Lock, Pairing
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from builder.base import files
@@ -21,20 +23,15 @@ from builder.base.words import parse_version
 from builder.definitions import source_patches
 from builder.definitions.build_target import definition_of, find_target
 from builder.definitions.image import PACKAGES_BUILT_FROM, load_chain
-from builder.definitions.mod import mod_names, name_of
+from builder.definitions.mod import PlainFile, mod_names, name_of
 from builder.engine import machine
-from builder.lock.model import GitPin, Version
+from builder.lock.model import GitPin, ImageName, Lock, NumberedImage, Pairing, Version
 from builder.numbers import adopted, build_directory
 from builder.plan import making, plan_model
 from builder.plan.plan_model import StagedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
-
     from builder.base.project import Project
-    from builder.definitions.mod import PlainFile
-    from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
     from builder.numbers.adopted import AdoptedContents
     from builder.numbers.build_directory import BuildDirectory, BuildPart
     from builder.numbers.workspace import Workspace

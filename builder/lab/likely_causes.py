@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from builder.base import machine_record, words
 from builder.base.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from builder.base.machine_record import Machine, MachineChange
     from builder.serving.readiness import OptionsInUse
 

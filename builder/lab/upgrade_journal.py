@@ -8,7 +8,7 @@ the file: its names keep the grammars of images.lock, and it does not say how th
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from urllib.parse import quote, unquote
 
@@ -16,13 +16,10 @@ from builder.base.errors import ConflictError
 from builder.base.records import Journal
 from builder.base.values import dataclass
 from builder.lock import checking
-from builder.lock.model import ImageName, image_name
+from builder.lock.model import ImageName, Lock, image_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from builder.base.project import Project
-    from builder.lock.model import Lock
 
 
 Result = Literal["", "promoted", "rejected", "aborted", "unchanged"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,8 +21,6 @@ from builder.lock.model import VERSION, ImageName, Lock
 from builder.lock.text import comments_of, dump_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from builder.base.files import FileLock
     from builder.base.project import Project
     from builder.lock.closures import Load
@@ -76,10 +75,9 @@ def journal_entries(project: Project) -> Iterator[Entry]:
         except FileNotFoundError:
             continue
         except (OSError, ValueError):
-            raise LockError(
-                f"{project.relative(path)} does not describe a change that builder makes",
-                hint="find out where the file came from, then remove it; `builder verify` shows what does not match",
-            ) from None
+            message = f"{project.relative(path)} does not describe a change that builder makes"
+            hint = "find out where the file came from, then remove it; `builder verify` shows what does not match"
+            raise LockError(message, hint=hint) from None
         yield Entry(ImageName(announced.repository, announced.number), announced.engine_id, path)
 
 
@@ -324,13 +322,11 @@ def writing(
             writer = stack.enter_context(files.locked(file, wait_seconds=wait_seconds, on_wait=on_wait))
         except files.LockHeldError as error:
             who = "another process" if error.holder is None else f"process {error.holder}"
-            raise LockBusyError(
-                f"{who} has been writing images.lock for more than {wait_seconds:g} s",
-                hint="wait for that process, or stop it if it hangs, then run the command again; delete no file",
-            ) from None
+            message = f"{who} has been writing images.lock for more than {wait_seconds:g} s"
+            hint = "wait for that process, or stop it if it hangs, then run the command again; delete no file"
+            raise LockBusyError(message, hint=hint) from None
         except files.LockFileError as error:
-            raise LockError(
-                f"{file} cannot be locked: {error.strerror}",
-                hint=f"{file.parent} must be writable, and on a file system that supports file locks",
-            ) from None
+            message = f"{file} cannot be locked: {error.strerror}"
+            hint = f"{file.parent} must be writable, and on a file system that supports file locks"
+            raise LockError(message, hint=hint) from None
         yield LockWriter(real, root or path.parent, writer, read)

@@ -6,17 +6,14 @@ The numbers of both sides are kept. Where both sides changed the same value, our
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from builder.base.errors import LockError, UsageError
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 from builder.lock.text import dump_lock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
 
 # Parts of images.lock that are made of what others wrote, such as the labels of an image.
 

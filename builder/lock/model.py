@@ -7,14 +7,13 @@ pointer leads to a number that exists (see ``Lock.broken_rules``). Times are RFC
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import words
 from builder.base.values import dataclass, field, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from builder.definitions.source_patches import SourcePatch
 
 

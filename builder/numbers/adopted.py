@@ -7,6 +7,8 @@ The build directory of an adopted image describes the image and cannot build it 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import records, words
@@ -15,15 +17,11 @@ from builder.base.events import Message
 from builder.base.values import dataclass, field, replace
 from builder.definitions import image
 from builder.engine import images
-from builder.engine.client import EngineHTTPError
+from builder.engine.client import Endpoint, EngineHTTPError
 from builder.plan import plan_model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from builder.base.project import Project
-    from builder.engine.client import Endpoint
     from builder.engine.images import ImageDetails
     from builder.engine.installed import InstalledPackage
     from builder.lock.model import ImageName, NumberedImage
@@ -82,10 +80,8 @@ def require_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage
         state = f"was pruned on {recorded.pruned[:10]}" if recorded.pruned else "is missing from this engine"
         raise ImageStateError(f"{name} {state}", hint=way_back(name, recorded))
     if images.fingerprint(details) != recorded.fingerprint:
-        raise ImageStateError(
-            f"{name} is not the image that images.lock records: its tag was moved",
-            hint="`builder verify` shows what is wrong; `builder rebuild` rebuilds a number",
-        )
+        message = f"{name} is not the image that images.lock records: its tag was moved"
+        raise ImageStateError(message, hint="`builder verify` shows what is wrong; `builder rebuild` rebuilds a number")
 
 
 # The contents of an image that was built elsewhere, read out of it.
@@ -165,10 +161,8 @@ def choose(project: Project, typed: str, wanted: str | None, details: ImageDetai
         tagged = sorted({images.repository(tag) for tag in details.tags})
         if len(tagged) != 1 and wanted is None:
             several = f"it has tags in {', '.join(tagged)}" if tagged else "it has no tag"
-            raise UsageError(
-                f"{typed} does not belong to a single repository: {several}",
-                hint="name the repository whose number it gets: `--as REPOSITORY`",
-            )
+            message = f"{typed} does not belong to a single repository: {several}"
+            raise UsageError(message, hint="name the repository whose number it gets: `--as REPOSITORY`")
         repository, source = (tagged or [""])[0], details.id
     chosen = repository if wanted is None else wanted
     if wanted in image.definition_names(project) and (other := image.repository_of(project, wanted)) != wanted:
@@ -177,10 +171,8 @@ def choose(project: Project, typed: str, wanted: str | None, details: ImageDetai
     if is_reserved or not _REPOSITORY.fullmatch(chosen):
         what = f"`{chosen}`" if wanted is None else f"`--as {chosen}`"
         valid = "is not a valid repository name: use lower-case letters and digits, with . _ - or / between them"
-        raise UsageError(
-            f"{what} {'is reserved for images that are being made' if is_reserved else valid}",
-            hint="name another repository with `--as REPOSITORY`, such as `--as vllm-node`",
-        )
+        message = f"{what} {'is reserved for images that are being made' if is_reserved else valid}"
+        raise UsageError(message, hint="name another repository with `--as REPOSITORY`, such as `--as vllm-node`")
     return chosen, source
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,14 +19,11 @@ from builder.base.errors import FileProblemsError, Location, Problem
 from builder.base.files import read_plain_file
 from builder.base.values import dataclass
 from builder.plan import plan_model, rules
-from builder.plan.plan_model import StagedFile
+from builder.plan.plan_model import StagedFile, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from builder.base.project import Project
     from builder.lock.model import ImageName
-    from builder.plan.plan_model import Step
 
 
 # The bake targets of a recorded build, as this program makes them. The bake file of a build directory may come from
@@ -46,10 +44,9 @@ def bake_targets_of(directory: BuildDirectory, platform: str) -> dict[str, dict[
 
     if wrong := tuple(islice(deviations(directory, platform), _TOLD)):
         location = Location(f"{directory.shown}/{making.FILE}")
-        raise FileProblemsError(
-            tuple(Problem(location, f"{what} does not have the form that builder writes") for what in wrong),
-            hint="the file was not run; `git log` shows who changed the file, `git checkout` restores it",
-        )
+        message = tuple(Problem(location, f"{what} does not have the form that builder writes") for what in wrong)
+        hint = "the file was not run; `git log` shows who changed the file, `git checkout` restores it"
+        raise FileProblemsError(message, hint=hint)
     return dict(_expected_targets(directory, platform))
 
 

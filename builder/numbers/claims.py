@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,14 +17,11 @@ from builder.base import files, records, words
 from builder.base.errors import ImageStateError
 from builder.base.values import dataclass
 from builder.engine import containers, images
-from builder.lock.model import ImageName, Repository
+from builder.lock.model import ImageName, Lock, Repository
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from builder.base.project import Project
     from builder.engine.client import Endpoint
-    from builder.lock.model import Lock
     from builder.numbers.pointers import PointerMove
     from builder.numbers.workspace import Workspace
 

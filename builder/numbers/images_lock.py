@@ -7,7 +7,9 @@ first (``builder.lock.lock_file``), so that the next process finishes or undoes 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files
@@ -20,9 +22,6 @@ from builder.numbers import claims
 from builder.plan import plan_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from builder.lock.lock_file import Read
     from builder.numbers.claims import ProjectIdentity
     from builder.numbers.workspace import Workspace

@@ -4,6 +4,7 @@ number is set once, and never moved to other content.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
@@ -16,8 +17,6 @@ from builder.engine.registry import auth_headers, manifest_digest, manifest_fing
 from builder.numbers import adopted, claims, images_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from builder.engine.client import Endpoint
     from builder.engine.transfer import OnLayerProgress, PulledLayers
     from builder.lock.model import ImageName, Lock, NumberedImage
@@ -113,10 +112,9 @@ def push(
     digest = _push_under_name(endpoint, registry, name, reference, on_progress)
     actual = manifest_digest(endpoint, reference)
     if actual != digest:
-        raise TransferError(
-            f"{reference} was pushed as {digest}, but the registry now has {actual or 'no such tag'}",
-            hint=f"another machine may have pushed it: `builder push {name}` again compares the content",
-        )
+        message = f"{reference} was pushed as {digest}, but the registry now has {actual or 'no such tag'}"
+        hint = f"another machine may have pushed it: `builder push {name}` again compares the content"
+        raise TransferError(message, hint=hint)
     return Pushed(digest, already=False)
 
 
@@ -126,10 +124,9 @@ def _existing_digest(endpoint: Endpoint, registry: Registry, name: ImageName, re
     reference = f"{registry.repository(name)}:{name.number}"
     registry_state = state(endpoint, registry, name, recorded)
     if registry_state == "moved":
-        raise TransferError(
-            f"{reference} has different content than images.lock records for {name}, and was not overwritten",
-            hint="if another project pushed that number, give this project its own path: `registry:` in builder.yaml",
-        )
+        message = f"{reference} has different content than images.lock records for {name}, and was not overwritten"
+        hint = "if another project pushed that number, give this project its own path: `registry:` in builder.yaml"
+        raise TransferError(message, hint=hint)
     return manifest_digest(endpoint, reference) if registry_state == "present" else None
 
 
@@ -163,10 +160,9 @@ def pull(
     with _pulled(endpoint, registry.repository(name), version, registry.login(name), on_progress) as (pulled, layers):
         details = images.inspect_image(endpoint, pulled)
         if details is None or images.fingerprint(details) != recorded.fingerprint:
-            raise ImageStateError(
-                f"{pulled} is not the image that images.lock records for {name}, so it was not kept",
-                hint=f"`builder rebuild {name}` builds it again from its build directory, unless it was adopted",
-            )
+            message = f"{pulled} is not the image that images.lock records for {name}, so it was not kept"
+            hint = f"`builder rebuild {name}` builds it again from its build directory, unless it was adopted"
+            raise ImageStateError(message, hint=hint)
         images.tag_image(endpoint, pulled, str(name))
     return layers
 
@@ -176,10 +172,8 @@ def refuse_other_content(endpoint: Endpoint, name: ImageName, recorded: Numbered
     number's tag there."""
     there = images.inspect_image(endpoint, str(name))
     if there is not None and images.fingerprint(there) != recorded.fingerprint:
-        raise ImageStateError(
-            f"in the engine at {endpoint.host}, {name} is not the image in images.lock, so it was not overwritten",
-            hint=f"in that engine, `{frees(name)}` frees the name",
-        )
+        message = f"in the engine at {endpoint.host}, {name} is not the image in images.lock, so it was not overwritten"
+        raise ImageStateError(message, hint=f"in that engine, `{frees(name)}` frees the name")
     return there is not None
 
 

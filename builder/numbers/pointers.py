@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from builder.base.errors import ConflictError
@@ -9,8 +10,6 @@ from builder.base.values import dataclass, replace
 from builder.lock.model import ImageName, Lock, Model, Pairing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from builder.base.project import Project
     from builder.engine.client import Endpoint
 
@@ -94,10 +93,8 @@ def refuse_bad(lock: Lock, moves: Iterable[PointerMove]) -> None:
         for what, marked in ((str(move.to), image), (f"{move.what} on {move.to}", pairing)):
             if marked and marked.status == "bad":
                 undo = f"; `builder mark {what} unmarked` removes the mark" if marked is image else ""
-                raise ConflictError(
-                    f"{what} is marked bad" + (f": {marked.note}" if marked.note else ""),
-                    hint=f"`--force` uses the image anyway{undo}",
-                )
+                message = f"{what} is marked bad" + (f": {marked.note}" if marked.note else "")
+                raise ConflictError(message, hint=f"`--force` uses the image anyway{undo}")
 
 
 def staying(lock: Lock, moves: Iterable[PointerMove]) -> tuple[str, ...]:

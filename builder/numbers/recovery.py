@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +16,10 @@ from typing import TYPE_CHECKING
 from builder.base import files, words
 from builder.base.errors import LockError, NewerLockError, UsageError
 from builder.base.events import Message
-from builder.base.project import below_project
+from builder.base.project import Project, below_project
 from builder.base.values import dataclass, replace
 from builder.engine import images
-from builder.engine.images import split_tag
+from builder.engine.images import ImageDetails, split_tag
 from builder.lock import lock_file, merging, model, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
 from builder.numbers import adopted, build_directory, claims
@@ -28,11 +29,7 @@ from builder.plan.plan_model import input_hash
 from builder.sources import foreign_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from builder.base.project import Project
     from builder.engine.client import Endpoint
-    from builder.engine.images import ImageDetails
     from builder.numbers.workspace import Workspace
 
 

@@ -6,28 +6,25 @@ Anything that another project or program could have made does not count as an or
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from itertools import groupby, islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files
 from builder.base.values import dataclass
-from builder.engine import images
-from builder.engine.images import repository
+from builder.engine import bake_run, images
+from builder.engine.images import ImageDetails, repository
 from builder.lock.model import ImageName, Lock
 from builder.numbers import build_directory
 from builder.plan import making, plan_model
 from builder.plan.making import BASE_PACKAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-    from collections.abc import Set as AbstractSet
-    from pathlib import Path
-
     from builder.base.project import Project
-    from builder.engine import bake_run
     from builder.engine.client import Endpoint
-    from builder.engine.images import ImageDetails
 
 
 # Orphans that builds of this project left in the engine: images without a name, and records of BuildKit's cache.

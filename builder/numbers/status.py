@@ -5,6 +5,7 @@ Names as the user types them come first, then the states: present, missing, move
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
@@ -15,8 +16,6 @@ from builder.engine import images
 from builder.lock.model import ImageName, Lock, NumberedImage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
     from builder.numbers.workspace import Workspace

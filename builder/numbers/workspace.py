@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from builder.base.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from builder.base.events import Report
     from builder.base.project import Project
     from builder.engine.client import Endpoint

@@ -7,6 +7,7 @@ that vLLM names.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from builder.base.errors import Location, SourceError
@@ -14,20 +15,16 @@ from builder.base.values import dataclass, replace
 from builder.base.words import parse_requirement, parse_version
 from builder.definitions import image
 from builder.definitions.fields import canonical
-from builder.definitions.image import WheelSource
-from builder.lock.model import GitPin, WheelPin
+from builder.definitions.image import ImageDefinition, Source, WheelSource
+from builder.lock.model import GitPin, LockedPackage, Pins, SourcePin, WheelPin
 from builder.pins import vendored
 from builder.sources import python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from packaging.requirements import Requirement
     from packaging.specifiers import SpecifierSet
 
     from builder.base.project import Project
-    from builder.definitions.image import ImageDefinition, Source
-    from builder.lock.model import LockedPackage, Pins, SourcePin
     from builder.pins.resolver import Resolver
 
 
@@ -275,10 +272,8 @@ def check_rust(project: Project, definition: ImageDefinition, named: str, patche
         return
     location = image.location(project, definition.name, "args", "rust")
     version = "" if named[:1].isalpha() else f"write `rust: {named}` and its `rust_sha256` under `args:`, or "
-    raise SourceError(
-        f"{location}: Rust {rust}, but the front end of the pinned vllm requires Rust {named}",
-        hint=f"{version}remove `rust`: vllm is then built without that front end",
-    )
+    message = f"{location}: Rust {rust}, but the front end of the pinned vllm requires Rust {named}"
+    raise SourceError(message, hint=f"{version}remove `rust`: vllm is then built without that front end")
 
 
 def _of_flashinfer(project: Project, definition: ImageDefinition, pins: Pins, named: Named) -> dict[str, str]:

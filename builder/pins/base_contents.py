@@ -5,6 +5,7 @@ If the engine has no copy, the image is pulled; a build on that base requires it
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -18,19 +19,15 @@ from builder.base.errors import (
     SourceError,
     TransferError,
 )
-from builder.base.events import Message, TransferProgress
+from builder.base.events import Message, Report, TransferProgress
 from builder.base.values import dataclass
 from builder.engine import containers, images, installed, registry, transfer
 from builder.engine.images import repository
-from builder.lock.model import LockedPackage, Version
+from builder.lock.model import BasePin, LockedPackage, Version
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from builder.base.events import Report
     from builder.engine.client import Endpoint
     from builder.engine.transfer import LayerProgress
-    from builder.lock.model import BasePin
 
 
 @dataclass(frozen=True)
@@ -107,10 +104,8 @@ def _present(endpoint: Endpoint, pin: BasePin, platform: str) -> images.ImageDet
 def _pull(endpoint: Endpoint, name: str, platform: str, report: Report) -> None:
     path, _, digest = name.partition("@")
     if not digest:
-        raise SourceError(
-            f"{name} differs from the pinned image, and no registry has the pinned image",
-            hint="to pin the base again: `builder lock --update base`",
-        )
+        message = f"{name} differs from the pinned image, and no registry has the pinned image"
+        raise SourceError(message, hint="to pin the base again: `builder lock --update base`")
 
     def on_progress(progress: LayerProgress) -> None:
         report(TransferProgress(path, progress.current, progress.total))

@@ -62,10 +62,8 @@ def stale_chain(lock: Lock, chain: Chain) -> dict[str, tuple[str, ...]]:
 def refuse_stale(lock: Lock, chain: Chain) -> None:
     """Raises LockError if ``chain`` has a missing or stale pin."""
     for definition, names in stale_chain(lock, chain).items():
-        raise LockError(
-            f"images.lock does not cover {', '.join(sorted(names))} of {definition} on {chain[-1].platform}",
-            hint=f"run `builder lock {definition}`, then commit images.lock",
-        )
+        message = f"images.lock does not cover {', '.join(sorted(names))} of {definition} on {chain[-1].platform}"
+        raise LockError(message, hint=f"run `builder lock {definition}`, then commit images.lock")
 
 
 def _inherited_from(definition: ImageDefinition, pins: Pins, inherited: pinning.Inherited) -> pinning.Inherited:
@@ -85,10 +83,8 @@ def _update_of_each(chains: Sequence[Chain], update: Update) -> dict[str, dict[s
         if not any(having):
             sources = {source for chain in chains for definition in chain for source in pinning.pin_names(definition)}
             targets = ", ".join(dict.fromkeys(chain[-1].name for chain in chains))
-            raise UsageError(
-                f"{targets} has no source `{name}`",
-                hint=f"its sources: {', '.join(sorted(sources))}; see `sources:` in image.yaml",
-            )
+            message = f"{targets} has no source `{name}`"
+            raise UsageError(message, hint=f"its sources: {', '.join(sorted(sources))}; see `sources:` in image.yaml")
         for definitions in filter(None, having):
             updates[definitions[-1].name][name] = ref
     return updates

@@ -6,6 +6,8 @@ import contextlib
 import functools
 import re
 import shutil
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import http_client, records
@@ -14,20 +16,15 @@ from builder.base.http_client import NoAnswerError
 from builder.base.values import dataclass, replace
 from builder.base.words import parse_version
 from builder.definitions.fields import canonical
-from builder.definitions.image import PACKAGES_BUILT_FROM, GitSource, PythonRequirements, WheelSource
+from builder.definitions.image import PACKAGES_BUILT_FROM, GitSource, ImageDefinition, PythonRequirements, WheelSource
 from builder.lock import closures
-from builder.lock.model import GitPin, IncludedPin, LockedPackage
+from builder.lock.model import GitPin, IncludedPin, Lock, LockedPackage, Pins
 from builder.sources import git, mirror, wheels
 from builder.sources.patches import CandidatePatch, PackageFiles
 from builder.sources.wheels import WheelRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
-
     from builder.base.project import Project
-    from builder.definitions.image import ImageDefinition
-    from builder.lock.model import Lock, Pins
     from builder.sources.git import UserSettings
 
 
@@ -110,10 +107,8 @@ def committed(reach: Access, definitions: Iterable[ImageDefinition], package: st
     sources = [definition.git_sources for definition in definitions]
     address = next((by_name[package].git for by_name in sources if package in by_name), "")
     if not address:
-        raise UsageError(
-            f"`{ref}` is not a version, and no definition takes {package} from git",
-            hint=f"write a release of {package} as 1.2.3 or {package}=1.2.3",
-        )
+        message = f"`{ref}` is not a version, and no definition takes {package} from git"
+        raise UsageError(message, hint=f"write a release of {package} as 1.2.3 or {package}=1.2.3")
     pin = mirror.resolve_ref(mirror.locate(reach.mirrors, address, reach.say), ref)
     label = f"{package} {ref[:12] if ref == pin.commit else ref}"
     return Package(pin.version, label, _of_commit(reach, address, pin.commit, package))

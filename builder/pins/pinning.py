@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from builder.base import words
@@ -35,9 +37,6 @@ from builder.pins import agreement, vendored
 from builder.sources import foreign_files, python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from builder.definitions.image import GitSource, ImageDefinition, PythonRequirements, Source
     from builder.definitions.source_patches import SourcePatch
     from builder.pins.resolver import Resolver
@@ -202,21 +201,16 @@ def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | N
     """Raises UsageError if ``update`` is impossible."""
     for name, ref in update.items():
         if name in definition.base_sources:
-            raise UsageError(
-                f"`--update {name}`: {name} of {definition.name} comes with its base image, {definition.base}",
-                hint="to move both together: `--update base`",
-            )
+            message = f"`--update {name}`: {name} of {definition.name} comes with its base image, {definition.base}"
+            raise UsageError(message, hint="to move both together: `--update base`")
         if name == "base" and ref is not None:
             if images.split_day(str(definition.base))[1]:
-                raise UsageError(
-                    f"`--update base={ref}`: the definition {definition.name} fixes the day of its base",
-                    hint=f"change the day in dockerfiles/{definition.name}/image.yaml",
-                )
+                message = f"`--update base={ref}`: the definition {definition.name} fixes the day of its base"
+                raise UsageError(message, hint=f"change the day in dockerfiles/{definition.name}/image.yaml")
             if not re.fullmatch(r"\w[\w.-]*", ref, re.ASCII):
-                raise UsageError(
-                    f"`--update base={ref}`: `{ref}` is neither a day nor a tag of {definition.base}",
-                    hint="name a day, such as base=2026-09-20, or a tag; `builder bases` lists the days",
-                )
+                message = f"`--update base={ref}`: `{ref}` is neither a day nor a tag of {definition.base}"
+                hint = "name a day, such as base=2026-09-20, or a tag; `builder bases` lists the days"
+                raise UsageError(message, hint=hint)
         elif ref is not None and name in definition.wheel_sources:
             if parse_version(ref) is None:
                 raise UsageError(
@@ -277,10 +271,9 @@ def _with_contents(task: _Task, pins: Pins) -> Pins:
         raise ValueError("the base is not pinned")
     contents, where = task.resolver.contents(base, definition.platform), f"dockerfiles/{definition.name}/image.yaml"
     if missing := [name for name in definition.base_sources if name not in contents.sources]:
-        raise SourceError(
-            f"{base.requested} does not contain {' and '.join(missing)}, which `sources` expects",
-            hint=f"use the source from git or as a wheel, or remove the source from `sources` in {where}",
-        )
+        message = f"{base.requested} does not contain {' and '.join(missing)}, which `sources` expects"
+        hint = f"use the source from git or as a wheel, or remove the source from `sources` in {where}"
+        raise SourceError(message, hint=hint)
     wants = definition.python
     if wants and not contents.python.startswith(f"{wants.version}."):
         raise SourceError(

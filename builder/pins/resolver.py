@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,8 +12,6 @@ from builder.base.values import dataclass, field
 from builder.sources import mirror
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from builder.base.project import Project
     from builder.definitions.source_patches import SourcePatch
     from builder.lock.model import BasePin, GitPin

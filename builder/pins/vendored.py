@@ -7,24 +7,20 @@ images.lock has their digests.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files
 from builder.base.errors import LockError, SourceError
-from builder.base.events import Message
-from builder.base.project import below_project
-from builder.definitions.source_patches import LARGEST_PATCH, LOCAL_CHANGES
+from builder.base.events import Message, Report
+from builder.base.project import Project, below_project
+from builder.definitions.source_patches import LARGEST_PATCH, LOCAL_CHANGES, SourcePatch
 from builder.lock.model import GitPin, Pins
 from builder.sources import foreign_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from builder.base.events import Report
-    from builder.base.project import Project
     from builder.definitions.image import ImageDefinition
-    from builder.definitions.source_patches import SourcePatch
     from builder.sources.pulls import Vendored
 
 
@@ -85,10 +81,8 @@ def _read(project: Project, path: Path, patch: SourcePatch) -> bytes:
     except OSError as error:
         raise LockError(f"{file}, {_kind(patch)}, cannot be read: {error.strerror}", hint=_HINT) from None
     if hashlib.sha256(content).hexdigest() != patch.sha256:
-        raise LockError(
-            f"{file} was edited and no longer matches {_kind(patch)} pinned in images.lock",
-            hint=f"restore it: `git checkout HEAD -- {file}`",
-        )
+        message = f"{file} was edited and no longer matches {_kind(patch)} pinned in images.lock"
+        raise LockError(message, hint=f"restore it: `git checkout HEAD -- {file}`")
     return content
 
 
@@ -142,9 +136,8 @@ def _fetch(
     try:
         now, diff = pulls.vendor(mirror.locate(project.mirrors, url, notify), pull, pin.commit, earlier)
     except SourceError as error:
-        raise LockError(
-            f"the project does not have the patch of {name}, and it cannot be fetched: {error.message}", hint=_HINT
-        ) from None
+        message = f"the project does not have the patch of {name}, and it cannot be fetched: {error.message}"
+        raise LockError(message, hint=_HINT) from None
     if now.sha256 != pull.sha256:
         raise LockError(
             f"{name} now gives a different patch, with SHA-256 {now.sha256[:12]}, but {pull.sha256[:12]} is pinned",

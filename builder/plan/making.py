@@ -10,29 +10,25 @@ import json
 import posixpath
 import re
 import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import FileProblemsError, Location, Problem
 from builder.base.values import dataclass, replace
 from builder.definitions.fields import canonical
-from builder.definitions.mod import HOST_MOUNTS, read_script_facts
-from builder.definitions.source_patches import LOCAL_CHANGES
+from builder.definitions.mod import HOST_MOUNTS, Mod, read_script_facts
+from builder.definitions.source_patches import LOCAL_CHANGES, SourcePatch
 from builder.lock import checking, closures, layout
-from builder.lock.model import GitPin, IncludedPin, LockedPackage, Pins, Version
+from builder.lock.model import GitPin, IncludedPin, LockedPackage, Pins, SourcePin, Version
 from builder.plan import plan_model, rules
 from builder.plan.plan_model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, files_hash, input_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     import jinja2
 
     from builder.definitions.image import ArgumentValue, ImageDefinition
-    from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
-    from builder.definitions.source_patches import SourcePatch
-    from builder.lock.model import SourcePin
 
 # Scripts that build steps source, at the paths that the Dockerfile mounts.
 _APT = "parts/apt.sh"

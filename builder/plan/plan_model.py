@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from builder.base.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Mod, ModCheck
     from builder.lock.model import Pins, Version

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from builder.base import records, words
@@ -9,16 +10,12 @@ from builder.base.errors import FileProblemsError, Location, Problem
 from builder.base.values import dataclass
 from builder.base.words import did_you_mean
 from builder.definitions.fields import canonical
-from builder.definitions.image import BUILD_JOBS, PACKAGES_BUILT_FROM
-from builder.lock.model import GitPin
+from builder.definitions.image import BUILD_JOBS, PACKAGES_BUILT_FROM, ImageDefinition
+from builder.lock.model import GitPin, Pins
 from builder.plan.plan_model import Step  # noqa: TC001 (the type of a record)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Mod
-    from builder.lock.model import Pins
     from builder.plan.plan_model import Plan
 
 

@@ -218,10 +218,8 @@ def _serving(recipe: Recipe, model: str, *volumes: str) -> Recipe:
         named = rf"((?:\bserve|--model)(?:[\s\\]+|=))(['\"]?){re.escape(recipe.model)}\2(?!\S)"
         command, count = re.subn(named, r"\1{model}", command)
     if not count:
-        raise UsageError(
-            f"the command of {recipe.file} does not name the weights in a way that can be replaced",
-            hint="write `vllm serve {model}` there",
-        )
+        message = f"the command of {recipe.file} does not name the weights in a way that can be replaced"
+        raise UsageError(message, hint="write `vllm serve {model}` there")
     defaults = {**recipe.defaults, "model": model}
     return replace(recipe, command=command, defaults=defaults, volumes=(*recipe.volumes, *volumes), revision=None)
 
@@ -271,9 +269,8 @@ def named_weights(project: Project, text: str, model: str, image: NumberedImage)
         from builder.definitions import checkpoint_definition
 
         checkpoint_definition.load_checkpoint(project, name)  # an unknown name has another remedy
-        raise UsageError(
-            f"the checkpoint {name} has not been built yet", hint=f"`builder checkpoints build {name}` builds it"
-        )
+        message = f"the checkpoint {name} has not been built yet"
+        raise UsageError(message, hint=f"`builder checkpoints build {name}` builds it")
     matching = [each for each in revisions if each.startswith(start)] if start else [records.current(name) or ""]
     if len(matching) != 1 or matching[0] not in revisions:
         made = ", ".join(each[:12] for each in revisions)

@@ -178,10 +178,9 @@ def _recipe(project: Project, lock: Lock, text: str) -> Recipe:
     if text not in lock.models:
         target = build_target.find_target(project, text, lock.models).recipe
         if target is None:
-            raise UsageError(
-                f"`{text}` is an image definition; only a recipe or a model can be served",
-                hint="`builder list --models` shows the models; a number of an image is written IMAGE:N",
-            )
+            message = f"`{text}` is an image definition; only a recipe or a model can be served"
+            hint = "`builder list --models` shows the models; a number of an image is written IMAGE:N"
+            raise UsageError(message, hint=hint)
         return target
     file = lock.models[text].pairing.recipe
     path = recipe.recorded(project, file)

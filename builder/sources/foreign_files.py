@@ -8,6 +8,8 @@ from __future__ import annotations
 import posixpath
 import re
 import shutil
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base.errors import SourceError, UsageError
@@ -15,20 +17,9 @@ from builder.base.tar_stream import is_unsafe
 from builder.definitions.mod import LARGEST_FILE, LARGEST_MOD, MOST_FILES, PlainFile
 from builder.definitions.source_patches import LARGEST_PATCH
 from builder.sources import mirror, patches
-from builder.sources.git import (
-    GitRepository,
-    printable,
-    run_checked,
-    run_in_project,
-    shorten,
-    split,
-)
+from builder.sources.git import GitRepository, GitResult, printable, run_checked, run_in_project, shorten, split
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from builder.sources.git import GitResult
     from builder.sources.mirror import TreeEntry
 
 
@@ -241,9 +232,8 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
     commit = commit_of(folder) if top else ""
     if not commit or not folder.samefile(top):
         reason = f"{folder} lies inside the checkout {top}" if top else f"{folder} is not a git checkout with a commit"
-        raise SourceError(
-            f"`path` does not name a checkout: {reason}", hint="correct the `path` of the source in image.yaml"
-        )
+        message = f"`path` does not name a checkout: {reason}"
+        raise SourceError(message, hint="correct the `path` of the source in image.yaml")
     # A copy of the checkout's index: git then reads only changed files.
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         index, objects = f"{name}/index", _git(folder, "rev-parse", "--git-path", "objects")
@@ -260,10 +250,8 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
         _refuse_submodules(folder, commit, tree, environ)
         diff = run_in_project(folder, *patches.DIFF, commit, tree, environ=environ).output
     if len(diff) > LARGEST_PATCH:
-        raise SourceError(
-            f"{folder} has more than {LARGEST_PATCH >> 20} MiB of uncommitted changes",
-            hint="commit the changes, or list files that are not sources in .gitignore",
-        )
+        message = f"{folder} has more than {LARGEST_PATCH >> 20} MiB of uncommitted changes"
+        raise SourceError(message, hint="commit the changes, or list files that are not sources in .gitignore")
     return commit, diff
 
 
@@ -288,10 +276,9 @@ def _refuse_submodules(folder: Path, commit: str, tree: str, environ: Mapping[st
     # The third field describes a submodule: its commit, its tracked files, its untracked files.
     dirty = [line.split(" ", 8)[8] for line in states if re.match(r"1 \S+ S(C|.M)", line)]
     if changed := sorted({*moved, *dirty}):
-        raise SourceError(
-            f"{folder} has a submodule or another repository that differs from its commit: {', '.join(changed)}",
-            hint="commit the change in both repositories, or restore the submodule: `git submodule update`",
-        )
+        message = f"{folder} has a submodule or another repository that differs from its commit: {', '.join(changed)}"
+        hint = "commit the change in both repositories, or restore the submodule: `git submodule update`"
+        raise SourceError(message, hint=hint)
 
 
 def _git(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> str:

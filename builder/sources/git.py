@@ -378,10 +378,8 @@ def run_remote(
             return result
         timed_out = "\nthe connection timed out" if result.status == _TIMED_OUT else ""
         if _TOO_LARGE.search(result.stderr):
-            raise SourceError(
-                f"{url} sends more than {_LARGEST_PACK >> 30} GiB, so it was not fetched",
-                hint="check the address: no repository of source code is that large",
-            )
+            message = f"{url} sends more than {_LARGEST_PACK >> 30} GiB, so it was not fetched"
+            raise SourceError(message, hint="check the address: no repository of source code is that large")
         kind, error = classify(result.stderr + timed_out, url, tries=tries)
         if kind == "other" and run_local(repository, ["rev-list", "--quiet", "--all"]).status:
             raise _damaged(repository, result)

@@ -10,10 +10,11 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from builder.base import files, http_client, hub_cache
 from builder.base.errors import ModelUnavailableError, SourceError
@@ -21,11 +22,6 @@ from builder.base.files import open_locked_to_append, put_file_in_place
 from builder.base.hub_cache import INCOMPLETE
 from builder.base.values import dataclass
 from builder.sources import git
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
 
 PUBLIC = "https://huggingface.co"
 LARGEST = 50_000_000_000

@@ -10,9 +10,11 @@ import functools
 import hashlib
 import posixpath
 import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from builder.base import files, words
 from builder.base.errors import SourceError
@@ -35,10 +37,6 @@ from builder.sources.git import (
     shorten,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-    from pathlib import Path
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -48,10 +46,9 @@ def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:
     address = git.split(url.strip())
     is_odd = not address.url or not address.url.isprintable()
     if is_odd or "::" in address.url.partition("/")[0] or address.url.startswith("-"):
-        raise SourceError(
-            f"git cannot use the address `{address.url}`",
-            hint="addresses look like https://host/owner/repository.git, ssh://git@host/… or /a/folder",
-        )
+        message = f"git cannot use the address `{address.url}`"
+        hint = "addresses look like https://host/owner/repository.git, ssh://git@host/… or /a/folder"
+        raise SourceError(message, hint=hint)
     parts = re.findall(r"[A-Za-z0-9._-]+", address.url.removesuffix("/").removesuffix(".git"))[-2:]
     key = hashlib.sha256(address.url.encode()).hexdigest()[:12]
     return GitRepository(mirrors.absolute() / f"{'-'.join(parts)[-60:].lstrip('.-')}-{key}.git", address, notify)
@@ -189,10 +186,8 @@ def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
     name = ref.removeprefix("refs/tags/")
     tag = refs.peeled.get(name, refs.tags.get(name)) if not ref.startswith("refs/heads/") else None
     if branch and tag:
-        raise SourceError(
-            f"`{ref}` is both a branch ({branch[:7]}) and a tag ({tag[:7]}) of {url}",
-            hint=f"write refs/heads/{ref} or refs/tags/{ref}",
-        )
+        message = f"`{ref}` is both a branch ({branch[:7]}) and a tag ({tag[:7]}) of {url}"
+        raise SourceError(message, hint=f"write refs/heads/{ref} or refs/tags/{ref}")
     if commit := branch or tag or (_other_ref(repository, ref) if ref.startswith("refs/") or ref == "HEAD" else None):
         return commit
     if re.fullmatch(r"[0-9a-f]{4,39}", ref, flags=re.IGNORECASE):
@@ -462,10 +457,9 @@ def ensure_commit(repository: GitRepository, commit: str) -> None:
         fetch_mirror(repository, f"{commit}:{PINS}/{commit}", ALL_TAGS)
     except MissingError as error:
         if "unadvertised" not in error.message:
-            raise MissingError(
-                f"{repository.address.url} has no commit {commit}",
-                hint="check that the commit was pushed; after a force push, only older mirrors have it",
-            ) from None
+            message = f"{repository.address.url} has no commit {commit}"
+            hint = "check that the commit was pushed; after a force push, only older mirrors have it"
+            raise MissingError(message, hint=hint) from None
         # A server older than git's protocol 2 provides only branches and tags, not other commits.
         fetch_mirror(repository, "+refs/heads/*:refs/builder/branches/*", ALL_TAGS)
         if not has_commit(repository, commit):
@@ -473,9 +467,8 @@ def ensure_commit(repository: GitRepository, commit: str) -> None:
     kind = run_checked(repository, ["cat-file", "-t", commit]).text
     if kind != "commit":
         run_checked(repository, ["update-ref", "-d", f"{PINS}/{commit}"])
-        raise SourceError(
-            f"{commit} in {repository.address.url} is a {kind}, not a commit", hint="write a commit or the tag's name"
-        )
+        message = f"{commit} in {repository.address.url} is a {kind}, not a commit"
+        raise SourceError(message, hint="write a commit or the tag's name")
 
 
 def has_commit(repository: GitRepository, commit: str) -> bool:

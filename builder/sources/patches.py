@@ -5,19 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from builder.base import words
 from builder.base.errors import SourceError
 from builder.base.values import dataclass, replace
 from builder.sources import git
 from builder.sources.git import GitRepository, GitResult, printable, run_checked, run_local, shorten
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 # These options fix everything that a setting, an attribute or another version of git could change. Full object names,
 # because how far git shortens them depends on the number of objects in the repository. No renames: detecting them

@@ -6,19 +6,17 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from builder.base.errors import SourceError
 from builder.base.values import dataclass, field, replace
 from builder.sources import mirror, patches
 from builder.sources.git import GitRepository, MissingError, run_checked, run_local
-from builder.sources.patches import failures, touched_files
+from builder.sources.patches import ScratchIndex, failures, touched_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from builder.definitions.source_patches import SourcePatch
-    from builder.sources.patches import ScratchIndex
 
 Vendored: TypeAlias = "tuple[SourcePatch, bytes]"
 """The pin of a patch, and its diff. The pin contains the SHA-256 of the diff."""
@@ -230,10 +228,9 @@ def _named_branch(repository: GitRepository, pull: SourcePatch) -> _Branch | Non
     for ref in (pull.base,) if full else (f"refs/heads/{pull.base}", f"refs/tags/{pull.base}"):
         if commit := _fetched(repository, ref, _OPENED_FOR, pull.repository):
             return commit, pull.base
-    raise MissingError(
-        f"{pull.repository or repository.address.url} has no branch `{pull.base}`, the `base` of {pull.label}",
-        hint="leave `base` out for the default branch; for a deleted branch, write one of its commits",
-    )
+    message = f"{pull.repository or repository.address.url} has no branch `{pull.base}`, the `base` of {pull.label}"
+    hint = "leave `base` out for the default branch; for a deleted branch, write one of its commits"
+    raise MissingError(message, hint=hint)
 
 
 def _before_merge(repository: GitRepository, branch: str, head: str) -> str:

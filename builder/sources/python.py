@@ -8,6 +8,7 @@ import re
 import threading
 import time
 import zipfile
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from json import dumps as quoted  # an ASCII string in JSON is a valid TOML string
 from pathlib import Path
@@ -19,15 +20,11 @@ from builder.base.http_client import NoAnswerError
 from builder.base.values import dataclass, replace
 from builder.base.words import parse_version
 from builder.definitions.fields import canonical
-from builder.definitions.image import AS_OF_SOURCE
-from builder.lock.model import LockedPackage, PythonPin
+from builder.definitions.image import AS_OF_SOURCE, ImageDefinition, PythonRequirements
+from builder.lock.model import LockedPackage, PythonPin, SourcePin
 from builder.sources import git
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
-    from builder.definitions.image import ImageDefinition, PythonRequirements
-    from builder.lock.model import SourcePin
     from builder.sources.git import UserSettings
 
 _COMPILE = ["--format", "pylock.toml", "--generate-hashes", "--no-annotate", "--no-header"]
@@ -144,10 +141,8 @@ def resolve_closure(
                 "request a version that has a wheel. Reading the requirements of a source distribution would run its"
                 " code on this machine. `UV_NO_BUILD=0` in the environment allows this for all packages"
             )
-        raise SourceError(
-            f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{messages}",
-            hint=hint,
-        )
+        message = f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{messages}"
+        raise SourceError(message, hint=hint)
     listed = lock["packages"]
     addresses = {package["name"]: package["wheels"][0]["url"] for package in listed if package.get("wheels")}
     effective = "" if as_of and undated is None else request.as_of
@@ -405,8 +400,6 @@ def _receive(address: str, largest: int, ca_file: Path | None) -> bytes:
     if answer.status_code in _BUSY:
         raise NoAnswerError(f"the server answers {http_client.status(answer)}", transient=True)
     if not answer.is_success:
-        raise SourceError(
-            f"{git.split(address).url}: the server answers {http_client.status(answer)}",
-            hint="check that the address points to the file itself and needs no login",
-        )
+        message = f"{git.split(address).url}: the server answers {http_client.status(answer)}"
+        raise SourceError(message, hint="check that the address points to the file itself and needs no login")
     return answer.content

@@ -9,13 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable, Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from builder.base.values import dataclass
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 PREFIX = 8
 LARGEST = 25_000_000
@@ -192,9 +190,8 @@ def parse_index(text: bytes) -> dict[str, str]:
         raise HeaderError("it has no weight_map")
     for name, file in files.items():
         if not isinstance(file, str) or not file.endswith(".safetensors") or "/" in file or not file.isprintable():
-            raise HeaderError(
-                f"its weight_map has an entry that is not a weights file: {name[:100]!r}: {str(file)[:100]!r}"
-            )
+            message = f"its weight_map has an entry that is not a weights file: {name[:100]!r}: {str(file)[:100]!r}"
+            raise HeaderError(message)
     return files
 
 

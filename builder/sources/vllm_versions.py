@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from builder.base.errors import SourceError
 from builder.base.values import dataclass
@@ -15,9 +15,6 @@ from builder.base.words import parse_version
 from builder.sources import git, mirror
 from builder.sources.git import GitRepository, printable, run_checked, run_local
 from builder.sources.mirror import date_of, version_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 import zipfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -23,8 +24,6 @@ from builder.definitions.image import Index, PythonRequirements
 from builder.sources import python
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
     import httpx2
 
     from builder.sources.git import UserSettings
@@ -75,10 +74,8 @@ def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wh
             files.write_state(answer, json.dumps([[each.address, each.sha256] for each in wheels]).encode())
         wheel = _suitable(request, wheels)
     if wheel is None:
-        raise SourceError(
-            f"the index no longer has the pinned wheel of {request.requirement}",
-            hint="to pin another wheel: `builder lock --update SOURCE`",
-        )
+        message = f"the index no longer has the pinned wheel of {request.requirement}"
+        raise SourceError(message, hint="to pin another wheel: `builder lock --update SOURCE`")
     return wheel
 
 
@@ -166,9 +163,8 @@ def find_commit_wheel(
         version = str(parse_wheel_filename(unquote(wheel.address.rpartition("/")[2]))[1])
     except SourceError as error:
         why = " ".join(error.message.split("\n", 1)[-1].split())[:_SHOWN]
-        raise SourceError(
-            f"{address} has no wheel of {package} for {platform}, Python {wants.version}: {why}"
-        ) from None
+        message = f"{address} has no wheel of {package} for {platform}, Python {wants.version}: {why}"
+        raise SourceError(message) from None
     except InvalidWheelFilename as error:
         raise SourceError(f"{address}: {error}") from None
     if not _ADDRESS.fullmatch(wheel.address):

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -30,8 +31,8 @@ from builder.definitions import configuration, image
 from builder.definitions.image import PACKAGES_BUILT_FROM, PythonRequirements
 from builder.engine import images, installed, registry
 from builder.lab.bisect import mixtures
-from builder.lab.bisect.mixtures import BASE, PACKAGE_KEY
-from builder.lab.bisect.search import Row, of_number
+from builder.lab.bisect.mixtures import BASE, PACKAGE_KEY, NumberSpan
+from builder.lab.bisect.search import BisectCandidate, IsImpossible, ListPoints, Row, of_number
 from builder.lab.changes import UPSTREAM
 from builder.lock import lock_file
 from builder.lock.model import BasePin, ImageName, Pins
@@ -42,12 +43,8 @@ from builder.plan.plan_model import StagedFile
 from builder.sources import git, mirror, vllm_versions, wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from builder.base.project import Project
     from builder.engine.installed import InstalledSoftware
-    from builder.lab.bisect.mixtures import NumberSpan
-    from builder.lab.bisect.search import BisectCandidate, IsImpossible, ListPoints
     from builder.numbers.workspace import Workspace
     from builder.sources.vllm_versions import CommitFacts
     from builder.sources.wheels import CommitWheel

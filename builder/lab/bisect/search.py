@@ -8,7 +8,7 @@ and supposing answers shows what is ahead.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
@@ -18,8 +18,6 @@ from builder.lock import checking
 from builder.lock.model import ImageName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from builder.base.project import Project
 
 

@@ -10,31 +10,27 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from builder.base import files, records
 from builder.base.errors import ConflictError, SourceError
-from builder.base.events import Message, TransferProgress
+from builder.base.events import Message, Report, TransferProgress
 from builder.base.files import locked, make_folder, naming, put_folder_in_place, sync_folder, write_atomically
 from builder.base.values import dataclass, replace
 from builder.base.words import sha256_of
 from builder.definitions import checkpoint_definition
 from builder.lab.checkpoints import planning
 from builder.lock import checkpoints_lock
-from builder.lock.checkpoints_lock import UNFINISHED, CheckpointRevision, RecordedFile, revision_of
+from builder.lock.checkpoints_lock import UNFINISHED, CheckpointRevision, RecordedFile, ResultPlace, revision_of
 from builder.sources import hub, safetensors_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-    from pathlib import Path
-
-    from builder.base.events import Report
     from builder.base.project import Project
     from builder.lab.checkpoints.planning import CheckpointPlan, FileState
     from builder.lab.checkpoints.tensors import PlannedShard, SourceFile
-    from builder.lock.checkpoints_lock import ResultPlace
 
 LOCK = ".building"
 """The lock file in the folder of the results, which a build holds."""

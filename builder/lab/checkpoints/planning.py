@@ -7,15 +7,16 @@ import json
 import os
 import re
 import stat
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from threading import Lock
 from typing import IO, TYPE_CHECKING
 
 from builder.base import hub_cache
 from builder.base.errors import FileProblemsError, Problem, SourceError
-from builder.base.events import Message
+from builder.base.events import Message, Report
 from builder.base.values import dataclass
-from builder.definitions.checkpoint_definition import AddStep
+from builder.definitions.checkpoint_definition import AddStep, CheckpointDefinition, CheckpointSource
 from builder.lab.checkpoints import tensors
 from builder.lab.checkpoints.tensors import SourceListing, listed
 from builder.lock import checkpoints_lock
@@ -25,11 +26,7 @@ from builder.sources.safetensors_files import LARGEST_INDEX, PREFIX, Header, Hea
 from builder.sources.safetensors_files import NAME as INDEX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from builder.base.events import Report
     from builder.base.project import Project
-    from builder.definitions.checkpoint_definition import CheckpointDefinition, CheckpointSource
 
 README = "README.md"
 """The model card of the result."""

@@ -9,8 +9,9 @@ import hashlib
 import json
 import re
 from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fnmatch import translate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from builder.base.values import asdict, dataclass, field, replace
 from builder.base.words import did_you_mean
@@ -24,10 +25,6 @@ from builder.definitions.checkpoint_definition import (
     VerifyStep,
 )
 from builder.sources import safetensors_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-
 
 _MOST_NAMES = 5  # in a message
 _SINGLE = "model.safetensors"

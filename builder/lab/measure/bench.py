@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -16,19 +17,15 @@ from typing import TYPE_CHECKING
 
 from builder.base import processes, words
 from builder.base.errors import EngineError, UsageError
-from builder.base.events import Message
+from builder.base.events import Message, Report
 from builder.base.http_client import NoAnswerError
 from builder.engine import containers
-from builder.evidence.run_record import Figure, Finding
+from builder.evidence.run_record import Better, Figure, Finding, Verdict
 from builder.lab.measure import llama_benchy, outcome, served_model
 from builder.serving import readiness, server_log, starting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from builder.base.events import Report
     from builder.definitions.configuration import BenchProfile
-    from builder.evidence.run_record import Better, Verdict
     from builder.lab.measure.served_model import ServedModel
     from builder.serving.running import ServerMember
 

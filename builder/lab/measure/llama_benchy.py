@@ -13,6 +13,7 @@ import json
 import math
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -22,17 +23,14 @@ from builder.base import hub_cache, words, yaml_file
 from builder.base.errors import EngineError, MeasuringError
 from builder.base.words import sha256_of
 from builder.engine import containers
-from builder.evidence.run_record import Figure, Finding
+from builder.evidence.run_record import Better, Figure, Finding
 from builder.lab.measure import own_script, served_model
 from builder.lab.measure.outcome import MeasuringProgress
 from builder.sources import git, python
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from builder.base.events import Report
     from builder.definitions.configuration import BenchProfile
-    from builder.evidence.run_record import Better
     from builder.serving.running import ServerMember
 
 
@@ -129,10 +127,8 @@ def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile)
         raise MeasuringError(f"{LLAMA_BENCHY} cannot be installed: {ended.last_lines}", hint=hint)
     printed = (ended.output + b"\n" + ended.messages).decode(errors="replace")
     if _WRONG_TOKENIZER in printed or _DOWNLOAD in printed:
-        raise MeasuringError(
-            f"{LLAMA_BENCHY} did not use the tokenizer or the text that it was given: its figures would be wrong",
-            hint="check the model's tokenizer.json; `builder download` fetches it again",
-        )
+        message = f"{LLAMA_BENCHY} did not use the tokenizer or the text that it was given: its figures would be wrong"
+        raise MeasuringError(message, hint="check the model's tokenizer.json; `builder download` fetches it again")
     if ended.cause != "itself":
         return Throughput(_failed("time", f"the profile was not finished after {profile.minutes} minutes"))
     if _INCOHERENT in printed:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from builder.base import words
 from builder.base.errors import MeasuringError
-from builder.base.events import Message, Stage
+from builder.base.events import Message, Report, Stage
 from builder.base.values import dataclass, field
 from builder.evidence import statistics
-from builder.evidence.run_record import Evidence
+from builder.evidence.run_record import Evidence, Figure, Finding, Kind, Subject, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from builder.base.events import Report
-    from builder.evidence.run_record import Figure, Finding, Kind, Subject, Verdict
     from builder.evidence.statistics import Direction, Judgement, SeriesComparison
     from builder.lock.model import ImageName
     from builder.serving.server_log import ChoiceChange

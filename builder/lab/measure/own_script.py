@@ -10,23 +10,21 @@ import signal
 import subprocess
 import time
 from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from builder.base import processes, words
 from builder.base.errors import MeasuringError
 from builder.base.values import dataclass
 from builder.evidence import statistics
-from builder.evidence.run_record import Figure, Finding
+from builder.evidence.run_record import Figure, Finding, Verdict
 from builder.lab.measure import outcome, served_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
     from builder.base.events import Report
     from builder.definitions.configuration import OwnProbe
-    from builder.evidence.run_record import Verdict
     from builder.lab.measure.served_model import ServedModel
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from builder.base import words
 from builder.base.errors import UsageError
-from builder.base.events import Message
+from builder.base.events import Message, Report
 from builder.base.http_client import NoAnswerError
 from builder.base.values import dataclass
 from builder.definitions import configuration
@@ -26,7 +26,6 @@ from builder.evidence.run_record import Figure, Finding
 from builder.lab.measure import llama_benchy, outcome, own_script, served_model
 
 if TYPE_CHECKING:
-    from builder.base.events import Report
     from builder.base.project import Project
     from builder.lab.measure.served_model import ServedModel
 

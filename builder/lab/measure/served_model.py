@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 import re
 import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base import http_client, records, redaction
@@ -21,16 +23,12 @@ from builder.evidence import run_record, standing
 from builder.lock import checking, lock_file
 from builder.lock.model import ImageName
 from builder.serving import readiness
-from builder.serving.running import StartOptions, answers
+from builder.serving.running import RunningServer, StartOptions, answers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from builder.evidence.run_record import Kind, Subject
     from builder.lab.measure.outcome import Outcome
     from builder.numbers.workspace import Workspace
-    from builder.serving.running import RunningServer
 
 
 @dataclass(frozen=True)

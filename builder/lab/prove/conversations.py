@@ -6,15 +6,12 @@ import functools
 import hashlib
 import json
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from builder.base import yaml_file
 from builder.base.values import dataclass, field
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
 
 # The marks by which calls begin in the families whose turns are known; the prompt of a model that calls tools says so.
 # https://docs.vllm.ai/en/stable/features/tool_calling.html

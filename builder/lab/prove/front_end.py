@@ -8,22 +8,20 @@ import json
 import re
 import signal
 import zlib
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from builder.base import hub_cache, records, words
 from builder.base.errors import BuildFailedError, SourceError
-from builder.base.events import Message
+from builder.base.events import Message, Report
 from builder.base.values import dataclass, replace
 from builder.engine import containers, installed
 from builder.evidence import standing
 from builder.plan.plan_model import WORKSPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from builder.base.events import Report
     from builder.definitions.recipe import Recipe
     from builder.engine.client import Endpoint
     from builder.lab.prove.conversations import Question

@@ -8,15 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from builder.base.values import dataclass
 from builder.lab.prove.conversations import Conversation, tool_schemas
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 Broken: TypeAlias = Iterator[tuple[str, str]]
 """Properties that are broken: the name of each, and what was seen."""

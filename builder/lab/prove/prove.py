@@ -8,6 +8,7 @@ import functools
 import hashlib
 import json
 import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -17,25 +18,21 @@ from builder.base.errors import BuildFailedError, FileProblemsError, ImageConten
 from builder.base.events import Message
 from builder.base.values import dataclass, replace
 from builder.definitions import command
-from builder.definitions.command import option, options
+from builder.definitions.command import ServeCommand, option, options
 from builder.evidence import standing
 from builder.evidence.run_record import Evidence, Figure, Finding, Proof, Subject
 from builder.lab.prove import conversations, front_end, judging, properties
 from builder.lab.prove.conversations import Conversation
-from builder.plan.plan_model import WORKSPACE
+from builder.plan.plan_model import WORKSPACE, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from builder.building.bake import BakedImage
     from builder.building.request import BuildRequest
-    from builder.definitions.command import ServeCommand
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
     from builder.lab.prove.front_end import FrontEndRun, ModelFiles, Setup, SetupAnswers
     from builder.lock.model import NumberedImage
     from builder.numbers.workspace import Workspace
-    from builder.plan.plan_model import Step
 
 
 NAME = "behaviour"

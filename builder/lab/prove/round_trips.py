@@ -9,19 +9,13 @@ from __future__ import annotations
 import html
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from builder.base.values import dataclass, replace
-from builder.evidence.run_record import Finding
+from builder.evidence.run_record import Finding, Verdict
 from builder.lab.prove.conversations import ParsedMessage, Question, Trip
-from builder.lab.prove.properties import cut, flatten, leaves
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from builder.evidence.run_record import Verdict
-    from builder.lab.prove.properties import Broken
+from builder.lab.prove.properties import Broken, cut, flatten, leaves
 
 
 @dataclass(frozen=True)

@@ -17,21 +17,19 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from builder.base import words
 from builder.base.errors import BuilderError, FileProblemsError, SourceError, UnsafePathError
-from builder.base.events import Message
+from builder.base.events import Message, Report
 from builder.base.values import dataclass
 from builder.evidence import requirements, standing
 from builder.evidence.run_record import figure_document
 from builder.lab import changes
 from builder.lock import lock_file
-from builder.lock.model import ImageName, Lock, Pairing
+from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from builder.serving import advice
 from builder.serving.selection import select_image
 from builder.sources import mirror
 
 if TYPE_CHECKING:
-    from builder.base.events import Report
     from builder.base.project import Project
-    from builder.lock.model import NumberedImage
 
 Concern = Literal["failed", "bad", "missing", "changed", "stale", "unproven", "advisory"]
 _LISTED = 5

@@ -9,14 +9,12 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from builder.base import words
 from builder.lab.report.collecting import Part, now_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _HERE = Path(__file__).parent
 _ROWS = 400  # of all histories together

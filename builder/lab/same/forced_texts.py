@@ -313,10 +313,8 @@ def read_sessions(folder: Path) -> tuple[Messages, ...]:
             hint = "each .json file, and each line of a .jsonl file, is a request to /v1/chat/completions"
             raise UsageError(f"{path} contains no saved request: {error}", hint=hint) from None
     if not requests:
-        raise UsageError(
-            f"{folder} contains no saved requests",
-            hint="save requests to /v1/chat/completions there, as .json or .jsonl",
-        )
+        message = f"{folder} contains no saved requests"
+        raise UsageError(message, hint="save requests to /v1/chat/completions there, as .json or .jsonl")
     return tuple(requests)
 
 

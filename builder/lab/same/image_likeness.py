@@ -15,13 +15,12 @@ from builder.base import records, words
 from builder.base.errors import MeasuringError
 from builder.base.values import dataclass, replace
 from builder.evidence import statistics
-from builder.evidence.run_record import SAME, Figure, Finding
+from builder.evidence.run_record import SAME, Figure, Finding, Verdict
 from builder.lab.measure import outcome
 from builder.lab.measure.outcome import Outcome
 from builder.lab.same import forced_texts, text_rating
 
 if TYPE_CHECKING:
-    from builder.evidence.run_record import Verdict
     from builder.evidence.statistics import Likeness, LikenessComparison, PerplexityChange
     from builder.lab.same.forced_texts import ForcedPrompts, ForcedText, TextPlan
     from builder.lab.same.text_rating import RatedImage

@@ -12,7 +12,7 @@ import math
 import random
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,6 @@ from builder.lab.same import forced_texts
 from builder.lab.same.forced_texts import ForcedPrompts  # noqa: TC001 (a type of a record)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from builder.base.events import Report
     from builder.lab.measure.served_model import ServedModel
     from builder.lab.same.forced_texts import ForcedPrompt, TextPlan
