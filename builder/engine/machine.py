@@ -222,7 +222,8 @@ def query_buildx(endpoint: Endpoint, *arguments: str, timeout: float) -> subproc
 
 # 23.0 is the first engine that records the provenance of a build (BuildKit 0.11).
 OLDEST_ENGINE = (23, 0)
-# 0.14 is the first to write what a build used (materials) into the metadata file: https://github.com/docker/buildx/pull/2280
+# 0.14 is the first to write what a build used (materials) into the metadata file:
+# https://github.com/docker/buildx/pull/2280
 OLDEST_BUILDX = (0, 14)
 INSTALL_HINT = (
     "Debian and Ubuntu: Docker's own packages docker-ce and docker-buildx-plugin "
