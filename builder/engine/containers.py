@@ -171,8 +171,7 @@ def _create(endpoint: Endpoint, body: Mapping[str, Any], platform: str = "", nam
 
 
 def container_listing(endpoint: Endpoint, label: str = "", timeout: float = 60) -> list[dict[str, Any]]:
-    """Returns all containers, running or not, in the engine's format. ``label`` (``key[=value]``) selects some of
-    them."""
+    """Returns all containers, running or not, in the engine's format. A ``label`` (``key[=value]``) selects some."""
     filters = json.dumps({"label": [label]} if label else {})
     query: dict[str, str | int] = {"all": 1, "filters": filters}
     return request(endpoint, "GET", "/containers/json", query=query, timeout=timeout) or []

@@ -206,7 +206,7 @@ def parse_details(description: Mapping[str, Any]) -> ImageDetails:
 
 def fingerprint(image: ImageDetails) -> str:
     """Returns the image's identity: ``sha256:…`` over its platform, unpacked layers and runtime configuration. It does
-    not depend on the image store, compression, attestations, labels, tags and date."""
+    not depend on the image store, compression, attestations, labels, tags or date."""
     content = {"platform": image.platform, "layers": image.layers, "config": image.config}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return sha256_of(canonical.encode())

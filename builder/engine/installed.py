@@ -359,7 +359,7 @@ def ask_vllm(
     endpoint: Endpoint, image: str, labels: Mapping[str, str], commands: Sequence[Mapping[str, Any]]
 ) -> VllmAnswers:
     """Asks the vLLM of ``image`` about ``commands``, each with its ``argv`` (``serve MODEL …``) and the variables
-    ``env``. They run in one read-only container without a network and a GPU. Raises as `read_installed` does."""
+    ``env``. They run in one read-only container without a network or a GPU. Raises as `read_installed` does."""
     packed = base64.b64encode(zlib.compress(json.dumps(list(commands)).encode())).decode()
     if len(packed) > _LONGEST_QUESTION:
         raise ImageContentsError(f"the recipes are too long for one check with {image}", hint="check fewer recipes")

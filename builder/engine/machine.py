@@ -94,8 +94,7 @@ def _login(host: str) -> str:
 
 
 # The record of the machine. On this machine its files are read directly. Its programs have less than a tenth of a
-# second, so that a start does not wait for them. On another machine ssh or a short-lived container reads the same
-# files.
+# second, so that a start does not wait. On another machine ssh or a short-lived container reads the same files.
 
 PROGRAMS_SECONDS = 0.07
 _FAR_SECONDS, _CONTAINER_SECONDS = 20.0, 60.0
@@ -255,7 +254,7 @@ def require_engine(endpoint: Endpoint) -> str:
 
 
 def require_supported(endpoint: Endpoint) -> Versions:
-    """Returns the versions. Raises EngineError, with a hint what to install, if anything is missing or too old."""
+    """Returns the versions. Raises EngineError, with a hint on what to install, if anything is missing or too old."""
     version = _version(endpoint)
     buildx_version = buildx(endpoint)
     if _numbers(buildx_version) < OLDEST_BUILDX:

@@ -332,8 +332,7 @@ def _successful(answer: Any, what: str) -> Any:
 
 
 def _authorization(client: Any, refused: Any, login: Mapping[str, str], *, secure: bool) -> str:
-    """The header that the registry requires, after it ``refused`` a request without the header; empty without a
-    login."""
+    """The header that the registry requires after it ``refused`` a request; empty without a login."""
     scheme, _, rest = refused.headers.get("www-authenticate", "").partition(" ")
     user, password = login.get("username", ""), login.get("password", "")
     basic = f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}" if user else ""

@@ -48,8 +48,7 @@ class LayerProgress:
 
 @dataclass(frozen=True)
 class PulledLayers:
-    """The layers that a pull fetched: their number, and the bytes of layers that are large enough to report
-    progress."""
+    """The layers that a pull fetched: their number, and the bytes of layers large enough to report progress."""
 
     layers: int
     bytes: int

@@ -175,8 +175,7 @@ def texts(kind: Any) -> set[str]:
 
 
 def unread(names: set[str], registered: set[str]) -> set[str]:
-    """The ``names`` that are neither ``registered`` nor in any file of vLLM or of the other installed Python
-    modules."""
+    """The ``names`` that are neither ``registered`` nor in any file of vLLM or of other Python modules."""
     missing = {name: name.encode() for name in names - registered}
     package = Path(sys.modules["vllm"].__file__ or "").parent
     for folder, suffixes in ((package, (".py", ".so", ".json", ".cu")), (package.parent, (".py", ".pth"))):
