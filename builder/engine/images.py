@@ -142,8 +142,8 @@ class ImageDetails:
 
 
 def image_listing(endpoint: Endpoint, filters: Mapping[str, Sequence[str]] | None = None) -> list[dict[str, Any]]:
-    """The images that match the filters of the engine's API (ImageList), in the engine's format. With the containerd
-    store, the request fails if an image is removed at the same time: it is repeated."""
+    """The images that match the filters of the engine's API (ImageList), in the engine's format. On the containerd
+    store, the request fails if an image is removed at the same time; it is then repeated."""
     query = {"filters": json.dumps(filters or {})}
     for pause in _PAUSES:
         try:
@@ -413,7 +413,7 @@ def _marker_of(event: Mapping[str, Any]) -> EventMarker:
 
 
 def _changed_names(recent: Iterable[Mapping[str, Any]], cached: Mapping[str, str]) -> set[str] | None:
-    """Returns the names whose image may have changed; None if any may have."""
+    """Returns the names whose image may have changed; None if any image may have."""
     names: set[str] = set()
     for event in recent:
         kind, action = event.get("Type"), event.get("Action")

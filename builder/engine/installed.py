@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from builder.engine.containers import Container
 
 
-# The longest wait for a registry, in seconds: behind a firewall that drops packets, it never answers.
+# The longest wait for a registry, in seconds. Behind a firewall that drops packets, a registry never answers.
 REGISTRY_WAIT = 8.0
 LOCAL = "local:"
 _PLATFORM_HINT = "name a base image for that platform in image.yaml, or build for another platform with `--platform`"
@@ -305,7 +305,7 @@ def read_files(
 
 _VLLM_WORDS = Path(__file__).with_name("vllm_words.py")
 _VLLM_MEMORY = 4 << 30
-_PIECE = 100_000  # Linux limits an argument to 128 KiB, and all of them to 2 MiB: execve(2)
+_PIECE = 100_000  # Linux limits each argument to 128 KiB, and all arguments to 2 MiB: execve(2)
 _LONGEST_QUESTION = 1_500_000
 _OFFLINE = {"HOME": "/tmp", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}  # noqa: S108
 
@@ -417,8 +417,8 @@ def _answer(container: Container, image: str, argv: list[str]) -> dict[str, Any]
 
 
 def _commit_of(version: str, *texts: str) -> str | None:
-    """The commit that a package was built from, as the package itself states it. If another place of the image has the
-    same commit in full, the full commit. Other commits there are ignored: they may be older than the package."""
+    """The commit that a package was built from, as the package itself states it; in full, if another place in the
+    image has the full commit. Different commits in other places are ignored: they may be older than the package."""
     local = re.search(r"\+(?:.*\.)?g([0-9a-f]{7,40})(?:\.|$)", version)
     stated = [match[1] for match in (_COMMIT.search(text) for text in texts) if match]
     if local:
@@ -449,8 +449,7 @@ _WORD = re.compile("[A-Za-z0-9][A-Za-z0-9.+:~-]*")
 
 def read_system_packages(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> dict[str, str]:
     """The versions of the fully installed Debian packages in ``image`` by name; empty if it has no dpkg, or its
-    programs do not run here. Raises ImageStateError for a missing image, and BuildFailedError if dpkg-query does not
-    answer."""
+    programs do not run here. Raises ImageStateError for a missing image, and BuildFailedError on a timeout."""
     with containers.running(endpoint, image, labels=labels) as container:
         result = container.run(_LIST, timeout=_SECONDS) if containers.can_execute(container) else None
     if result is None or result.exit_code:

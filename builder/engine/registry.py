@@ -57,9 +57,8 @@ _UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
 
 
 def describe(endpoint: Endpoint, reference: str, wait: float) -> dict[str, Any]:
-    """The descriptor and the platforms of ``reference`` in its registry. The engine asks the registry, with the
-    engine's network, proxies and mirrors and the user's login, for at most ``wait`` seconds. Raises EngineHTTPError and
-    EngineTimeoutError."""
+    """The descriptor and the platforms of ``reference`` in its registry. The engine asks, with its network, proxies
+    and mirrors and the user's login, for at most ``wait`` seconds. Raises EngineHTTPError and EngineTimeoutError."""
     path = f"/distribution/{quoted(reference)}/json"
     answer: dict[str, Any] = request(endpoint, "GET", path, headers=auth_headers(reference), timeout=wait)
     return answer

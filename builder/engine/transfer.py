@@ -261,9 +261,8 @@ def require_route(endpoint: Endpoint) -> None:
 
 @contextmanager
 def to_loopback(endpoint: Endpoint, port: int) -> Iterator[int]:
-    """Forwards a port on the node's 127.0.0.1 to ``port`` on this machine's 127.0.0.1 during the block; yields the
-    node's port. A node on this machine needs no tunnel; a node behind ssh gets a reverse tunnel. Raises
-    TransferError."""
+    """Forwards a port on the node's 127.0.0.1 to ``port`` on this machine's during the block; yields the node's port.
+    A node on this machine needs no tunnel; a node behind ssh gets a reverse tunnel. Raises TransferError."""
     require_route(endpoint)
     if endpoint.host.startswith("unix://"):
         yield port

@@ -95,8 +95,7 @@ def mod_at(checkout: Checkout, entry: str) -> Path | None:
 
 
 def read_mod(checkout: Checkout, path: Path) -> tuple[mod.PlainFile, ...]:
-    """The files of a mod, sorted by path. Raises FileProblemsError for anything but plain files, and for large
-    files."""
+    """The files of a mod, sorted by path. Raises FileProblemsError if one is not a plain file, or too large."""
     shown = checkout.shown(path)
     if not path.is_file():
         return mod.read_plain_files(path, shown)
@@ -341,7 +340,7 @@ def origin_of_files(upstream: UpstreamCommit | None, path: str, files: Sequence[
     return Origin(upstream.url, path, upstream.ref, upstream.commit, copies.origin_digests(files))
 
 
-# The files that a project takes over from a checkout, and the images from the engine.
+# The files that a project copies from a checkout, and the images that it adopts from the engine.
 
 # The image names of build-and-copy.sh: scripts start these images without a recipe.
 DEFAULT_NAMES = ("vllm-node", "vllm-node-tf5", "vllm-node-mxfp4", "vllm-node-b12x")

@@ -92,8 +92,8 @@ _SECONDS = 20.0
 
 @dataclass(frozen=True)
 class SparkFacts:
-    """The record of the machine; the GPU's compute capability, or in ``silence`` why `nvidia-smi` does not report it;
-    sizes in bytes by their names in /proc/meminfo; and whether earlyoom is running."""
+    """The record of the machine; the GPU's compute capability, empty if ``silence`` says why `nvidia-smi` does not
+    report it; sizes in bytes by their names in /proc/meminfo; and whether earlyoom is running."""
 
     machine: Machine
     compute_capability: str

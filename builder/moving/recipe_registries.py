@@ -180,7 +180,7 @@ class _Published:
 
 
 def _value(data: Any, *keys: str) -> Any:
-    """The value at ``keys``; None if there is none."""
+    """The value at ``keys``; None if it does not exist."""
     for key in keys:
         data = data.get(key) if isinstance(data, dict) else None
     return data

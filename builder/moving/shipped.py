@@ -273,7 +273,7 @@ class ProgramRelease:
 
 
 def of_this_program() -> ProgramRelease:
-    """The running release. For a wheel, the commit was recorded when it was built; for a checkout, git reports it."""
+    """The running release. The commit was recorded when a wheel was built; in a checkout, git reports it."""
     from importlib import metadata
 
     commit = ""
