@@ -320,8 +320,7 @@ def _responding(
                 for piece in chain(["\r\n".join(lines).encode() + _END], body):
                     connection.sendall(piece)
             except (ConnectionResetError, BrokenPipeError):
-                # An engine that refuses an upload stops reading and responds with the reason; it must not wait for
-                # more.
+                # An engine that refuses an upload stops reading, and responds with the reason. End the request.
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_WR)
             begun = b""
@@ -505,8 +504,7 @@ _HEADER = 8
 
 
 def payloads(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields the content of each frame, and the received part of an incomplete last frame. ``pieces`` may split
-    frames."""
+    """Yields the content of each frame, which ``pieces`` may split; the received part of an incomplete last frame."""
     buffer = b""
     for piece in pieces:
         buffer += piece

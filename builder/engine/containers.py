@@ -104,8 +104,7 @@ def reading_labels() -> dict[str, str]:
 
 
 def can_execute(container: Container) -> bool:
-    """True if the container's programs run: programs for another processor need a machine that emulates the
-    processor."""
+    """True if the container's programs run. Programs for another processor need a machine that emulates it."""
     try:
         return container.run(["true"], timeout=60).exit_code == 0
     except EngineHTTPError:
@@ -404,8 +403,8 @@ def _service(description: Mapping[str, Any]) -> Service:
 
 
 # Empty volumes as marks in the engine. Only one process can create a name, and the labels record its owner. The engine
-# cannot tag an image only if the tag is free, but the create request of a volume is exclusive: if several processes ask
-# for the same name, one of them creates the volume, and all get the labels of that volume.
+# has no request that sets only a free tag, but creating a volume is exclusive: if several processes ask for the same
+# name, one of them creates the volume, and all get the labels of that volume.
 
 
 def create_volume(endpoint: Endpoint, name: str, labels: Mapping[str, str]) -> Mapping[str, str]:

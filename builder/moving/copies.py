@@ -130,8 +130,7 @@ def copy_names(project: Project, kind: Kind) -> tuple[str, ...]:
 
 
 def read_origin(project: Project, kind: Kind, name: str) -> Origin | None:
-    """The origin of the mod or recipe ``name``; None if it is not a copy. Raises FileProblemsError for a damaged
-    file."""
+    """The origin of the mod or recipe ``name``; None if it is not a copy. Raises FileProblemsError if damaged."""
     path = path_of(project, kind, name)
     if not path.is_file():
         return None
@@ -215,8 +214,8 @@ CopyState = Literal["new", "same", "unrecorded", "shipped", "differs", "unfit"]
 @dataclass(frozen=True)
 class PlannedCopy:
     """A planned copy: the ``files`` that ``name`` gets, and their ``origin``, None for the user's own files. ``before``
-    are the files to replace, ``previous`` is their origin, if any, and ``edited`` are the changed ones. ``is_shipped``
-    if they came with this program and are unedited. ``reason`` says why no copy is possible."""
+    are the files to replace, ``previous`` is their origin, if any, and ``edited`` changed since the copy.
+    ``is_shipped`` if they came with this program and are unedited. ``reason`` says why no copy is possible."""
 
     kind: Kind
     name: str
