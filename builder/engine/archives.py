@@ -21,7 +21,7 @@ from builder.engine.images import DIGEST, split_tag, with_registry
 
 # The OCI image layout: blobs named by their digests, and manifests that refer to one another.
 # https://github.com/opencontainers/image-spec (image-layout.md, manifest.md, image-index.md). The engine's own
-# archives hold manifest.json beside it, which the classic image store reads.
+# archives also contain manifest.json, which the classic image store reads.
 
 LAYOUT = "oci-layout"
 INDEX = "index.json"
@@ -31,9 +31,9 @@ _BLOBS = "blobs/sha256/"
 _DIGEST = re.compile(DIGEST)
 INDEX_TYPES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 ReadBlob = Callable[[str], bytes]
-"""Returns the content of a small blob, by its digest."""
+"""Returns the content of the small blob with this digest."""
 Receive = Callable[[str, int, "Iterator[bytes]"], None]
-"""Takes the digest of a blob, its size and its pieces."""
+"""Receives a blob: its digest, its size and its pieces."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Descriptor:
 
 @dataclass(frozen=True)
 class Manifest:
-    """An image of one platform: its configuration, and its layers, lowest first."""
+    """An image for one platform: its configuration and its layers, lowest first."""
 
     config: Descriptor
     layers: tuple[Descriptor, ...]
@@ -62,7 +62,7 @@ def blob_name(digest: str) -> str:
 
 
 def digest_of(name: str) -> str | None:
-    """Returns the digest of the blob of this file name in an archive; None for any other file."""
+    """Returns the digest of the blob with this file name in an archive; None for any other file."""
     digest = f"sha256:{name.removeprefix(_BLOBS)}"
     return digest if name.startswith(_BLOBS) and _DIGEST.fullmatch(digest) else None
 
@@ -76,14 +76,14 @@ def descriptor(value: Mapping[str, Any]) -> Descriptor:
 
 
 def is_attestation(entry: Mapping[str, Any]) -> bool:
-    """True if this entry of an index is BuildKit's attestation of another one
+    """True if this entry of an index is BuildKit's attestation of another entry
     (https://docs.docker.com/build/metadata/attestations/attestation-storage/)."""
     return "vnd.docker.reference.type" in (entry.get("annotations") or {})
 
 
 def read_image(top: Descriptor, get: ReadBlob) -> tuple[Manifest, dict[str, int]]:
-    """Returns the only image below ``top``, and the size of each of its blobs by digest, with all manifests and
-    attestations. Raises ValueError, KeyError or TypeError for any other content, and whatever ``get`` raises."""
+    """Returns the only image below ``top``, and the size of each of its blobs by digest. The blobs include manifests
+    and attestations. Raises ValueError, KeyError or TypeError for any other content, and the errors of ``get``."""
     content = records.parse_json(get(top.digest))
     sizes = {top.digest: top.size}
     images = []
@@ -115,18 +115,18 @@ def index_files(top: Descriptor, image: Manifest, tag: str) -> dict[str, bytes]:
 def packed(
     top: Descriptor, image: Manifest, tag: str, blobs: Iterable[tuple[str, int, Iterable[bytes]]]
 ) -> tuple[int, Iterator[bytes]]:
-    """The size in bytes and the content of an archive that an engine loads as ``tag``. Each of the ``blobs`` is given
-    by its digest, its size and its pieces."""
+    """The size in bytes and the content of an archive that an engine loads as ``tag``. Each of the ``blobs`` consists
+    of its digest, its size and its pieces."""
     files = {LAYOUT: LAYOUT_CONTENT, **index_files(top, image, tag)}
     contents = [(blob_name(digest), size, pieces) for digest, size, pieces in blobs]
     contents += [(name, len(content), [content]) for name, content in files.items()]
     return tar_stream.streamed([(tar_stream.head(name, size), size, pieces) for name, size, pieces in contents])
 
 
-# Images as archives that an engine loads and saves, over its API. https://docs.docker.com/reference/api/engine/
-# (ImageLoad, ImageGet)
+# An engine loads and saves images as archives over its API: https://docs.docker.com/reference/api/engine/ (ImageLoad,
+# ImageGet)
 
-# An engine unpacks the archive before it responds: a layer of 20 GB takes minutes on a slow disk.
+# An engine unpacks the archive before it responds. A layer of 20 GB takes minutes on a slow disk.
 LOAD_IDLE = 3600.0
 # The classic store packs the whole image before it sends anything.
 _SAVE_WAIT = 3600.0
@@ -135,8 +135,8 @@ _LARGEST_MANIFEST = 1 << 20
 
 
 def load_archive(endpoint: Endpoint, size: int, pieces: Iterable[bytes]) -> None:
-    """Loads an archive of ``size`` bytes, given in ``pieces``. Raises TransferError if the engine refuses the
-    archive, and whatever ``pieces`` raise: no image has a name then."""
+    """Loads an archive of ``size`` bytes, given in ``pieces``. Raises TransferError if the engine refuses the archive,
+    and the errors of ``pieces``. After an error, the image has no name in the engine."""
     status, body = client.upload(endpoint, "/images/load?quiet=1", size, pieces, LOAD_IDLE)
     values = [client.parse_json_line(line) or {} for line in body.splitlines()]
     message = next((str(error) for value in values if (error := value.get("error") or value.get("message"))), "")
@@ -149,10 +149,10 @@ def load_archive(endpoint: Endpoint, size: int, pieces: Iterable[bytes]) -> None
 def save_archive(
     endpoint: Endpoint, name: str, receive: Receive, on_bytes: Callable[[int], None]
 ) -> tuple[Descriptor, Manifest]:
-    """Saves an image: ``receive`` gets the digest, the size and the pieces of every blob, each once, and ``on_bytes``
-    the number of bytes that the engine has sent. Returns the image's descriptor and its manifest, whose layers are
-    unpacked ones on the classic store. Raises TransferError if the engine stops midway; ValueError, KeyError and
-    TypeError if the archive does not hold exactly the blobs that its manifest names."""
+    """Saves an image. ``receive`` gets each blob once: its digest, its size and its pieces. ``on_bytes`` gets the
+    number of bytes that the engine has sent. Returns the image's descriptor and its manifest; on the classic store, the
+    layers of the manifest are unpacked. Raises TransferError if the engine stops early; ValueError, KeyError or
+    TypeError if the blobs of the archive differ from the blobs in its manifest."""
     small: dict[str, bytes] = {}
     large: set[str] = set()
     top: Descriptor | None = None
@@ -186,7 +186,7 @@ def save_archive(
 
 
 class StreamFile(io.RawIOBase):
-    """A readable file over the pieces of a stream."""
+    """A readable file of the pieces of a stream."""
 
     def __init__(self, pieces: Iterator[bytes], on_bytes: Callable[[int], None]) -> None:
         self._pieces = pieces
@@ -203,11 +203,11 @@ class StreamFile(io.RawIOBase):
         return content
 
 
-# A folder in the OCI image layout, which holds any number of images; a layer that several have is there once.
+# A folder in the OCI image layout. It contains any number of images, and stores each shared layer once.
 
 
 def folder_has(folder: Path, digest: str) -> bool:
-    """True if the folder has the whole image of this digest: every blob that its manifests name, in its size."""
+    """True if the folder contains the complete image with this digest: all blobs of its manifests, in full size."""
     path = folder / blob_name(digest)
     if not _DIGEST.fullmatch(digest) or not path.is_file():
         return False
@@ -223,8 +223,8 @@ def folder_has(folder: Path, digest: str) -> bool:
 
 
 def store_blob(folder: Path, digest: str, size: int, pieces: Iterable[bytes]) -> None:
-    """Writes a blob into a folder, unless it is there. Raises TransferError if the content has another digest, or
-    the disk does not take it."""
+    """Writes a blob into a folder, unless it already exists. Raises TransferError if the content has another digest, or
+    does not fit on the disk."""
     path = folder / blob_name(digest)
     if path.is_file() and path.stat().st_size == size:
         return
@@ -243,7 +243,7 @@ def store_blob(folder: Path, digest: str, size: int, pieces: Iterable[bytes]) ->
 
 
 def verified(pieces: Iterable[bytes], digest: str, damaged: Exception) -> Iterator[bytes]:
-    """Passes the pieces of a content on. Raises ``damaged`` after the last one, unless the content has this digest."""
+    """Yields ``pieces``. Raises ``damaged`` after the last piece if the whole content has another digest."""
     content = hashlib.sha256()
     for piece in pieces:
         content.update(piece)
@@ -253,7 +253,7 @@ def verified(pieces: Iterable[bytes], digest: str, damaged: Exception) -> Iterat
 
 
 def name_image(folder: Path, top: Descriptor, name: str) -> None:
-    """Lists an image, whose blobs the folder has, in the folder's index as ``name``."""
+    """Adds an image to the folder's index as ``name``. The folder already contains the image's blobs."""
     with files.locked(folder / ".lock"):
         try:
             entries = records.parse_json(files.read_plain_file(folder / INDEX, _LARGEST_MANIFEST))["manifests"]

@@ -1,6 +1,4 @@
-"""BuildKit builds images through docker buildx bake.
-
-The result has temporary names until every check of the image has passed."""
+"""BuildKit builds images through docker buildx bake. An image has temporary names until it has passed every check."""
 
 from __future__ import annotations
 
@@ -41,9 +39,9 @@ def run_buildx(
     log_path: Path,
     on_event: Callable[[Event], None],
 ) -> tuple[BuildProgress, tuple[StepMemory, ...]]:
-    """Runs buildx with ``arguments`` in ``directory``, writes its log and passes on its events; returns the end state,
-    and the memory of the steps that compiled. ``environ`` is the whole environment. Raises BuildFailedError, and
-    EngineError if the engine or buildx is gone. Any exception, ^C above all, ends buildx too."""
+    """Runs buildx with ``arguments`` in ``directory``, writes its log and reports its events. Returns the final state,
+    and the memory of the steps that compiled. ``environ`` is the whole environment. Raises BuildFailedError;
+    EngineError if buildx is missing or the engine does not answer. Any exception, such as ^C, also ends buildx."""
     import subprocess
     from shutil import which
 
@@ -52,7 +50,7 @@ def run_buildx(
         raise EngineError(f"the program `{endpoint.buildx[0]}`, which builds images, was not found", hint=INSTALL_HINT)
     progress = BuildProgress()
     other_lines: list[str] = []
-    followed = endpoint.builds_elsewhere  # that BuildKit's amounts come from buildx
+    followed = endpoint.builds_elsewhere  # buildx reports the amounts of such a BuildKit
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with naming(log_path), log_path.open("w", encoding="utf-8", errors="replace") as file, ExitStack() as export:
         log = BuildLog(file)
@@ -67,7 +65,7 @@ def run_buildx(
             encoding="utf-8",
             errors="replace",
         )
-        # BuildKit cancels a build whose messages nobody takes for some seconds, as while a terminal is paused.
+        # BuildKit cancels a build if nobody reads its messages for some seconds, such as while a terminal is paused.
         messages, process.stderr = process.stderr, None
         with process:
             try:
@@ -84,7 +82,7 @@ def run_buildx(
                             export.enter_context(_packing_reported(endpoint, event.step, on_event))
                 process.wait()
             finally:
-                # After KeyboardInterrupt or an exception from on_event, the build must not go on alone.
+                # After KeyboardInterrupt or an exception from on_event, the build must not continue alone.
                 _end(process)
         if process.returncode:
             raise build_error(endpoint, progress, log, other_lines, process.returncode, str(log_path))
@@ -92,7 +90,7 @@ def run_buildx(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Ends a process that still runs: interrupts, waits, kills. Its output is read ahead, so it cannot block."""
+    """Ends a process that still runs: interrupts it, waits, and kills it. Its output is read ahead: it cannot block."""
     import signal
     import subprocess
 
@@ -106,27 +104,27 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.kill()
 
 
-# Builds with ``docker buildx bake``. The result gets temporary names; a number's tag is set only after every check of
-# the image.
+# Builds with ``docker buildx bake``. The image gets temporary names; it gets the tag of its number only after every
+# check.
 
 BAKE_FILE = "bake.json"
-# 4.7 GB of a cpu image, two cores: 49 s with zstd's level 1, 120 s with its default and 2 % less, 124 s with gzip,
-# BuildKit's default (docs/benchmarks.md has a second measurement). Unpacking takes a fifth of gzip's time. The classic
-# image store packs nothing, and ignores the option. Layers that are there already stay as they are, also those of the
-# base image. rewrite-timestamp is no option: BuildKit refuses it with unpacking, which an engine always does.
+# Packing 4.7 GB of a cpu image on two cores: 49 s with zstd's level 1, 120 s with its default level (2 % smaller), 124
+# s with gzip, BuildKit's default (docs/benchmarks.md has a second measurement). Unpacking takes a fifth of gzip's time.
+# The classic image store packs nothing, and ignores the option. Existing layers, such as the layers of the base image,
+# stay unchanged. rewrite-timestamp is not possible: BuildKit refuses it with unpacking, and an engine always unpacks.
 _OUTPUT = "type=image,compression=zstd,compression-level=1"
-# Another BuildKit than the engine's own sends the image to buildx, which loads it into the engine.
+# A BuildKit outside the engine sends the image to buildx, which loads it into the engine.
 _LOADED = "type=docker"
-# Or it pushes the image to a registry without a tag, from which the engine pulls the layers it lacks.
+# Or that BuildKit pushes the image without a tag to a registry. The engine then pulls the missing layers.
 _BY_DIGEST = f"{_OUTPUT},push=true,push-by-digest=true,name-canonical=true"
 
 
 _ENVIRONMENT = {
     # With the default attestations the same build gets a new digest every time.
     "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
-    # Otherwise buildx runs git in the project, whose repository may name programs for it.
+    # Otherwise buildx runs git in the project, and the settings of the repository may name programs for git to run.
     "BUILDX_GIT_INFO": "false",
-    # Since buildx 0.20 bake asks before it reads outside its directory, where secrets and contexts are on purpose.
+    # Since buildx 0.20 bake asks before it reads outside its directory. Secrets and contexts are outside on purpose.
     "BUILDX_BAKE_ENTITLEMENTS_FS": "0",
 }
 
@@ -141,7 +139,7 @@ class Material:
 
 @dataclass(frozen=True)
 class BakeResult:
-    """A finished build: the engine's id of the image, the steps, what compiling took, and the materials."""
+    """A finished build: the engine's id of the image, the steps, the memory for compiling, and the materials."""
 
     id: str
     steps: tuple[StepFinished, ...]
@@ -160,10 +158,10 @@ def bake_targets(
     pushed: Mapping[str, str] | None = None,
 ) -> dict[str, BakeResult]:
     """Builds targets of ``directory``/bake.json at once, each tagged with its name in ``names``. Targets in ``pushed``
-    are pushed to that repository of a registry by their digests, and not loaded into the engine. ``environ`` is the
-    whole environment of the build, with its secrets. Raises BuildFailedError, and EngineError if the engine stopped:
-    the names are then removed, since BuildKit names an image before its last step that may fail (unpacking)."""
-    # buildx writes this file at the very end, and does not delete an old one.
+    are pushed by digest to a repository of a registry, and not loaded into the engine. ``environ`` is the whole
+    environment of the build, with its secrets. Raises BuildFailedError; EngineError if the engine stopped. After an
+    error the names are removed: BuildKit names an image before unpacking, which may fail."""
+    # buildx writes this file at the end, and does not delete an existing one.
     metadata = directory.absolute() / "metadata.json"
     metadata.unlink(missing_ok=True)
     output = _LOADED if endpoint.builds_elsewhere else _OUTPUT
@@ -186,14 +184,14 @@ def bake_targets(
     built = {}
     for target in names:
         result = results[target]
-        # The engine's id is the manifest's digest on the containerd store, else the config's.
+        # The engine's id is the digest of the manifest on the containerd store, else the digest of the config.
         image_id = str(result.get("containerimage.digest") or result["containerimage.config.digest"])
         built[target] = BakeResult(image_id, steps, compiled, _materials(result))
     return built
 
 
 def _materials(result: Mapping[str, Any]) -> tuple[Material, ...]:
-    """Returns the materials of the provenance in the metadata file, in the form of SLSA 0.2 or of SLSA 1."""
+    """Returns the materials of the provenance in the metadata file, which has the format of SLSA 0.2 or SLSA 1."""
     provenance = result.get("buildx.build.provenance") or {}
     materials = provenance.get("materials") or provenance.get("buildDefinition", {}).get("resolvedDependencies") or ()
     return tuple(
@@ -204,7 +202,7 @@ def _materials(result: Mapping[str, Any]) -> tuple[Material, ...]:
 
 
 # The bytes of layers that the engine's BuildKit has packed so far. buildx 0.29 reports ``exporting layers`` without an
-# amount. BuildKit's content store has it, and whoever may build may read that store:
+# amount. BuildKit's content store has the amount, and every user who may build may read that store:
 # https://github.com/moby/buildkit/blob/master/control/control.go (roContentStore), and
 # api/services/content/v1/content.proto of containerd. One gRPC call needs few of HTTP/2's frames (RFC 9113).
 
@@ -214,15 +212,15 @@ _DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _WINDOW = 0, 1, 3, 4, 6, 7, 
 _END, _WHOLE, _ACKNOWLEDGED = 1, 4, 1  # flags
 _ANSWER_SECONDS = 10.0
 _REPORT_SECONDS = 1.0
-# A Status in protobuf's encoding: its ref (field 3) and its offset (4). BuildKit's ref for a layer that it packs is a
-# random word; what an engine pulls has a digest in its ref.
+# A Status in protobuf's encoding: its ref (field 3) and its offset (4). The ref of a layer that BuildKit packs is a
+# random word; the ref of a layer that the engine pulls contains a digest.
 _STATUS = re.compile(rb"\x1a.([a-z0-9]{20,})\x20([\x80-\xff]*[\x00-\x7f])", re.DOTALL)
 
 
 @contextmanager
 def _packing_reported(endpoint: Endpoint, step: str, on_event: Callable[[LayersPacked], None]) -> Iterator[None]:
-    """Reports the bytes that ``step`` packed since the block began, each second in which they grew. The engine tells
-    nothing with the classic image store, which packs no layers. Other builds that export meanwhile are counted, too."""
+    """Reports the bytes that ``step`` has packed since the block began, each second in which they grew. Reports nothing
+    with the classic image store, which packs no layers. Other builds that export at the same time are also counted."""
     over = threading.Event()
 
     def follow() -> None:
@@ -245,10 +243,10 @@ def _packing_reported(endpoint: Endpoint, step: str, on_event: Callable[[LayersP
 
 
 def _packed_sizes(endpoint: Endpoint) -> Iterator[dict[bytes, int]]:
-    """The size of each layer that is being packed now, by its name, each time that one is asked for."""
+    """Yields the sizes of the layers that are being packed now, by name. Each `next` asks the engine."""
     headers = {":method": "POST", ":scheme": "http", ":path": _METHOD, ":authority": "docker"}
     headers["content-type"] = "application/grpc"
-    # Each as a literal without a table (RFC 7541, 6.2.2).
+    # Each header is a literal without a table (RFC 7541, 6.2.2).
     block = b"".join(b"\0" + b"".join(bytes((len(x),)) + x.encode() for x in pair) for pair in headers.items())
     with client.connected(endpoint, _ANSWER_SECONDS) as (connection, _):
         connection.sendall(_UPGRADE)
@@ -256,7 +254,7 @@ def _packed_sizes(endpoint: Endpoint) -> Iterator[dict[bytes, int]]:
         upgraded = b" 101 " in stream.readline()
         while upgraded and stream.readline().strip():
             pass
-        # However much comes in the end, it need not be confirmed.
+        # The window is so large that no answer needs another update.
         window = _frame(_WINDOW, 0, 0, (2**31 - 2**16).to_bytes(4, "big"))
         connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(_SETTINGS, 0, 0) + window)
         for number in count(1, 2) if upgraded else ():
@@ -282,8 +280,8 @@ def _frame(kind: int, flags: int, stream: int, content: bytes = b"") -> bytes:
     return len(content).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + content
 
 
-# BuildKit's build cache: layers and cache mounts of earlier builds. A record has no labels, but names the step of a
-# Dockerfile that it came from.
+# BuildKit's build cache: layers and cache mounts of earlier builds. A record has no labels, but it names its step of a
+# Dockerfile.
 
 _WAIT = 600.0
 _PAUSES = (0.05, 0.2, 0.5, 1.0, 1.0)  # seconds between listings
@@ -295,8 +293,8 @@ _STEP = re.compile(
 
 @dataclass(frozen=True)
 class CacheRecord:
-    """A record of the build cache. ``step`` is the command or instruction that it came from, empty for any other
-    origin; ``size`` is in bytes; ``shared`` marks a layer that an image uses as well."""
+    """A record of the build cache. ``step`` is the command or instruction that made it, empty for any other origin;
+    ``size`` is in bytes; ``shared`` marks a layer that an image also uses."""
 
     id: str
     step: str
@@ -316,8 +314,8 @@ def records(endpoint: Endpoint) -> tuple[CacheRecord, ...]:
 
 
 def settled_records(endpoint: Endpoint) -> tuple[CacheRecord, ...]:
-    """Returns all records once two listings in a row mark the same ones as shared. For a moment after an image was
-    removed the engine marks some or none (seen with 28.5); after some seconds the last listing counts."""
+    """Returns all records after two consecutive listings mark the same records as shared. For a moment after an image
+    was removed, the engine marks only some or none (seen with 28.5). After some seconds the last listing counts."""
     before: frozenset[str] = frozenset()
     for pause in _PAUSES:
         listing = records(endpoint)
@@ -330,11 +328,11 @@ def settled_records(endpoint: Endpoint) -> tuple[CacheRecord, ...]:
 
 
 def remove_build_cache(endpoint: Endpoint, ids: Iterable[str]) -> int:
-    """Removes these records, but for those that others are based on; returns the bytes that BuildKit freed."""
+    """Removes these records, except records that others are based on. Returns the bytes that BuildKit freed."""
     selected = sorted(ids)
     if not selected:
         return 0
-    # The engine accepts one value for a filter, and takes this one as a regular expression.
+    # The engine accepts one value for a filter. The value of this filter is a regular expression.
     filters = json.dumps({"id": [f"^({'|'.join(map(re.escape, selected))})$"]})
     result = request(endpoint, "POST", "/build/prune", query={"all": 1, "filters": filters}, timeout=_WAIT)
     return int(result.get("SpaceReclaimed") or 0)

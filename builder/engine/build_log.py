@@ -1,4 +1,4 @@
-"""The output of a build becomes events, an error or a readable log."""
+"""Converts the output of a build into events, an error, and a readable log."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from builder.base.redaction import redacted
 from builder.base.values import dataclass, field, replace
 from builder.engine.client import NO_ROOM, START_HINT, Endpoint, raw
 
-# What the steps that compile print (dockerfiles/_parts/wheels.j2).
+# The output of steps that compile (dockerfiles/_parts/wheels.j2).
 _COMPILING = re.compile(
     r"compiling (\S+) with MAX_JOBS=(\d+)(?:: \d+ GiB at| took (\d+) MiB of memory$| ran out of memory: (the kernel))"
 )
-# What is left of a compiler that was killed, or got no memory, in the words of shells, gcc, nvcc, linkers, ninja,
-# cargo, Go and Python. SIGTERM is what earlyoom sends first.
+# The messages of shells, gcc, nvcc, linkers, ninja, cargo, Go and Python after a compiler was killed or got no memory.
+# earlyoom sends SIGTERM first.
 _SIGNS = re.compile(
     r"\bKilled\b|(?:Killed|Terminated) signal terminated program|signal: killed|signal: 9, SIGKILL"
     r"|(?:died due to|terminated with) signal 9|Signals\.SIGKILL|\[code=137\]|exit (?:status|code):? (?:137|-9)\b"
@@ -30,8 +30,8 @@ _SIGNS = re.compile(
 
 @dataclass(frozen=True)
 class StepMemory:
-    """The memory of one step, as its output tells it: the source that it compiles and with how many jobs, the most that
-    those took in MiB, both 0 if unknown. ``killed`` if there are signs of a killed process."""
+    """The memory of one step, from its output: the ``source`` that it compiles, its number of ``jobs``, and their peak
+    memory in MiB; the numbers are 0 if unknown. ``killed`` if the output has signs of a killed process."""
 
     source: str = ""
     jobs: int = 0
@@ -39,26 +39,26 @@ class StepMemory:
     killed: bool = False
 
     def after(self, line: str) -> StepMemory:
-        """The same with what one more line of output tells."""
+        """Returns the record updated with one more line of output."""
         if own := _COMPILING.search(line):
             source, jobs, mib, kernel = own.groups()
             return StepMemory(source, int(jobs), int(mib or self.mib), self.killed or bool(kernel))
         return self if self.killed or not _SIGNS.search(line) else replace(self, killed=True)
 
 
-# BuildKit's raw JSON progress, as events. ``docker buildx … --progress=rawjson`` writes one object a line:
-# ``vertexes`` (a step began, ended, was cached or failed), ``statuses`` (progress within a step) and ``logs``
-# (output, base64). The same vertex comes many times, and some start and end more than once; `BuildProgress` keeps the
-# state that tells a change from a repetition. The format is the client's SolveStatus:
+# BuildKit's raw JSON progress, as events. ``docker buildx … --progress=rawjson`` writes one object per line:
+# ``vertexes`` (a step began, ended, was cached or failed), ``statuses`` (progress within a step) and ``logs`` (output,
+# base64). The same vertex is repeated many times, and some vertexes start and end more than once. `BuildProgress` keeps
+# the state to distinguish a change from a repetition. The format is the client's SolveStatus:
 # https://pkg.go.dev/github.com/moby/buildkit/client#SolveStatus
 
-# BuildKit's own steps; with several targets their names come first: `[tf5 internal] load .dockerignore`.
+# BuildKit's own steps. With several targets, the target comes first: `[tf5 internal] load .dockerignore`.
 _INTERNAL = re.compile(r"\[(\S+ )?internal\]|\[(\S+ )?context [^]]*\]|\[auth\]|resolving provenance")
-# A here-document's step is named by its first line, which the templates make a comment with its title.
+# The name of a here-document's step is its first line. In the templates, this line is a comment with a title.
 _COMMENT = re.compile(r"\(# (.*?)(\.\.\.)?\)$")
-_DIGEST = re.compile("@sha256:[0-9a-f]{64}$")  # of a base image: it alone is as wide as a terminal
+_DIGEST = re.compile("@sha256:[0-9a-f]{64}$")  # of a base image: the digest alone is as wide as a terminal
 _POSITION = re.compile(r"^\[((?:[^\] ]+ )*?)(?:stage-\d+ )?((?:[^\] ]+ )?\d+/\d+)\] ")
-# What `builder.building.bake` adds to each step if a proxy has a password.
+# The options that `builder.building.bake` adds to each step if a proxy has a password.
 _PROXY_SECRETS = re.compile(
     r"(?:--mount=type=secret,id=\w+_PROXY,env=\w+_proxy )|(?:--mount=type=secret,id=(\w+_PROXY),env=\1 )"
 )
@@ -66,14 +66,14 @@ _PROXY_SECRETS = re.compile(
 
 @dataclass(frozen=True)
 class _Step:
-    """BuildKit's digest of a step, and its ``name`` there, ``[2/3] RUN make``."""
+    """BuildKit's digest of a step, and BuildKit's ``name`` for the step, ``[2/3] RUN make``."""
 
     step: str
     name: str
 
     @property
     def internal(self) -> bool:
-        """True for BuildKit's own work, which the user need not see."""
+        """True for BuildKit's own steps, which the user need not see."""
         return bool(_INTERNAL.match(self.name))
 
     @property
@@ -83,7 +83,7 @@ class _Step:
 
     @property
     def label(self) -> str:
-        """The title without the step's position, by which its times are remembered."""
+        """The title without the step's position. The times of steps are stored under this label."""
         return title(_POSITION.sub("", self.name))
 
 
@@ -94,8 +94,8 @@ class StepStarted(_Step):
 
 @dataclass(frozen=True)
 class StepFinished(_Step):
-    """The end of a step after ``seconds``, 0 if it was cached; ``error`` is empty unless it failed or was cancelled. A
-    few internal steps end more than once: the last end counts."""
+    """The end of a step after ``seconds`` (0 if it was cached). ``error`` is empty unless the step failed or was
+    cancelled. A few internal steps end more than once: the last end counts."""
 
     cached: bool = False
     seconds: float = 0.0
@@ -103,7 +103,7 @@ class StepFinished(_Step):
 
     @property
     def cancelled(self) -> bool:
-        """True if it ended only because another step failed or the user stopped the build."""
+        """True if the step ended only because another step failed or the user stopped the build."""
         return "context canceled" in self.error
 
     @property
@@ -114,13 +114,13 @@ class StepFinished(_Step):
 
 @dataclass(frozen=True)
 class StepOutput:
-    """A piece of a step's output, as it came: not always whole lines."""
+    """A piece of a step's output, not always of whole lines."""
 
     step: str
     text: str
 
 
-EXPORTING = "exporting layers"  # as BuildKit calls it
+EXPORTING = "exporting layers"  # BuildKit's name
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class StepProgress:
 
 @dataclass(frozen=True)
 class LayersPacked:
-    """The bytes that an export (``step``) has packed so far, which BuildKit's progress lacks."""
+    """The bytes that an export (``step``) has packed so far. BuildKit's progress does not contain them."""
 
     step: str
     size: int
@@ -147,14 +147,14 @@ Event = StepStarted | StepFinished | StepOutput | StepProgress | LayersPacked
 
 @dataclass
 class BuildProgress:
-    """The steps of a build that have ended, from its progress messages in order."""
+    """The finished steps of a build, from its progress messages in order."""
 
     steps: dict[str, StepFinished] = field(default_factory=dict)
     _running: dict[str, str] = field(default_factory=dict)
     _decoders: dict[tuple[str, int], codecs.IncrementalDecoder] = field(default_factory=dict)
 
     def feed(self, message: Mapping[str, Any]) -> Iterator[Event]:
-        """Takes a progress message; yields its events. Unknown keys are ignored, since BuildKit adds some over time."""
+        """Reads a progress message and yields its events. Unknown keys are ignored, since BuildKit adds new ones."""
         for vertex in message.get("vertexes") or ():
             yield from self._vertex(vertex)
         for status in message.get("statuses") or ():
@@ -166,7 +166,7 @@ class BuildProgress:
                 done="completed" in status,
             )
         for log in message.get("logs") or ():
-            # A character of several bytes may be cut between two messages.
+            # A multibyte character may be split between two messages.
             key = (log.get("vertex", ""), int(log.get("stream") or 1))
             decoder = self._decoders.setdefault(key, codecs.getincrementaldecoder("utf-8")("replace"))
             yield StepOutput(key[0], decoder.decode(b64decode(log.get("data") or "")))
@@ -178,7 +178,7 @@ class BuildProgress:
             return
         if digest not in self._running:
             yield StepStarted(digest, name)
-        # A repetition: the end of this same interval was reported before.
+        # A repetition: the end of this interval was already reported.
         repeated = completed and self._running.get(digest) == completed
         self._running[digest] = completed or started
         if not completed or repeated:
@@ -192,22 +192,22 @@ class BuildProgress:
 
 
 def title(name: str) -> str:
-    """A step's name for the user: ``[stage-1 3/6] RUN <<EOF (# mod x...)`` becomes ``[3/6] mod x``. No digest of a
-    base."""
+    """A step's name for the user: ``[stage-1 3/6] RUN <<EOF (# mod x...)`` becomes ``[3/6] mod x``. Digests of
+    base images are removed."""
     position = _POSITION.match(name)
     instruction = _DIGEST.sub("", _PROXY_SECRETS.sub("", name[position.end() :] if position else name))
     comment = _COMMENT.search(instruction)
     return (f"[{position[1]}{position[2]}] " if position else "") + (comment[1] if comment else instruction)
 
 
-# The error of a build that failed.
+# The error of a failed build.
 
 TAIL = 15
 _ANSWER_WAIT = 5.0
 _NAME_WIDTH = 120
 _CANCELLED = 130
 _KILLED = 137
-# A registry that does not answer, or has dropped the image, is all the same to whoever pinned it.
+# The same hint applies if the registry does not answer, and if it no longer has the image.
 _BASE_HINT = (
     "check the network and `docker login`. `builder lock --update base` pins the base again, from the registry or from "
     "this engine"
@@ -217,8 +217,8 @@ _BASE_HINT = (
 def build_error(
     endpoint: Endpoint, progress: BuildProgress, log: BuildLog, other_lines: Sequence[str], exit_code: int, path: str
 ) -> BuilderError:
-    """Returns the error for a buildx that ended with ``exit_code``: the failed step, its exit code and its last lines,
-    else buildx's own message (``other_lines``); an EngineError if the engine no longer answers."""
+    """Returns the error after buildx ended with ``exit_code``. It has the failed step, its exit code and its last
+    lines, or else buildx's own message (``other_lines``). An EngineError if the engine no longer answers."""
     failed = [step for step in progress.steps.values() if step.error and not step.cancelled]
     for step in failed:
         if step.exit_code is not None:
@@ -237,7 +237,7 @@ def build_error(
         return EngineError(f"the Docker engine stopped during the build: {error.message}", hint=START_HINT)
     if exit_code == _CANCELLED:
         return BuildFailedError("the build was cancelled", log=path)
-    # The excerpt of the Dockerfile that buildx prints between two rules, with the line above, its location.
+    # buildx prints an excerpt of the Dockerfile between two rules; the line above is its location.
     rules = [index for index, line in enumerate(other_lines) if line.startswith("-----")]
     excerpt = other_lines[max(rules[-2] - 1, 0) : rules[-1]] if len(rules) >= 2 else ()
     for step in failed:
@@ -287,12 +287,12 @@ def _failed(lines: Sequence[str], reason: str, memory: StepMemory, path: str) ->
     return BuildFailedError(message, log=path, hint=hint)
 
 
-# The whole output of a build as text, in the form of ``--progress=plain``: every line has its step's number.
+# The whole output of a build as text, in the format of ``--progress=plain``: every line has its step's number.
 
 
 @dataclass
 class BuildLog:
-    """A build's log file, written as events come, the last ``TAIL`` lines of every step, and its memory."""
+    """A build's log file, which is written event by event; and the last ``TAIL`` lines and the memory of every step."""
 
     file: TextIO
     _numbers: dict[str, int] = field(default_factory=dict)
@@ -319,7 +319,7 @@ class BuildLog:
             case StepFinished():
                 if unfinished := "".join(self._unfinished.pop(event.step, ())):
                     self._append(number, event.step, [unfinished])
-                # An internal step may end more than once: only a change is worth a line.
+                # An internal step may end more than once: only a change gets a line.
                 end = "CACHED" if event.cached else f"DONE {event.seconds:.1f}s"
                 end = f"ERROR after {event.seconds:.1f}s: {event.error}" if event.error else end
                 if self._ends.get(event.step) != end:
@@ -327,7 +327,7 @@ class BuildLog:
                     self._lines(number, [end])
             case _:
                 return
-        # A build may be killed at any time, and its log then has to be complete.
+        # A build may be killed at any time, and its log must be complete then.
         self.file.flush()
 
     def write_line(self, line: str) -> None:
@@ -346,7 +346,7 @@ class BuildLog:
         return tuple(memory for memory in self._memory.values() if memory.mib)
 
     def _append(self, number: int, step: str, lines: Iterable[str]) -> None:
-        # A progress bar redraws its line after \r: only its last state is kept.
+        # A progress bar redraws its line after \r. Only its last state is kept.
         shown = [redacted(line.rstrip("\r").rpartition("\r")[2]) for line in lines]
         for line in shown:
             self._memory[step] = self.memory(step).after(line)

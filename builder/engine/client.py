@@ -18,7 +18,7 @@ from builder.base.values import dataclass, replace
 START_HINT = "start Docker (`sudo systemctl start docker`), or start a private engine with `scripts/engine up`"
 _FAR_HINT = "check the address, and that Docker runs on that machine (`sudo systemctl start docker` there)"
 _SSH_HINT = "check that `ssh` logs in to that machine without a password, and that Docker runs there"
-NO_ROOM = "no space left"  # in whatever case an engine or a registry says it
+NO_ROOM = "no space left"  # engines and registries differ in upper and lower case
 NO_ROOM_HINT = "make room on the disk of that engine (`docker system df` there), then run the command again"
 
 
@@ -35,11 +35,11 @@ class EngineMissingError(EngineHTTPError):
 
 
 class EngineConflictError(EngineHTTPError):
-    """The request conflicts with the object's state: a name taken, an image in use."""
+    """The request conflicts with the object's state: the name already exists, or the image is in use."""
 
 
 class EngineTimeoutError(EngineError):
-    """A response that was not complete in time; ``partial`` is the part of the body that did arrive."""
+    """A response that was not complete in time; ``partial`` is the part of the body that arrived."""
 
     def __init__(self, endpoint: Endpoint, timeout: float, partial: bytes = b"") -> None:
         super().__init__(
@@ -50,7 +50,7 @@ class EngineTimeoutError(EngineError):
 
 
 class EngineAnswerTooLargeError(EngineError):
-    """A response that is larger than its request can have."""
+    """A response that is too large for its request."""
 
 
 def unreachable_error(endpoint: Endpoint, error: OSError | str) -> EngineError:
@@ -78,10 +78,10 @@ OWN_BUILDER = "default"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The address of an engine, and the buildx that builds in it. ``host`` is an address as DOCKER_HOST takes it
-    (unix://, tcp://, ssh://); ``buildx`` is the argument vector that starts buildx; ``origin`` names the source of the
-    address, for messages. ``tls`` is the folder of ca.pem, cert.pem and key.pem, if any. ``instance`` is the buildx
-    instance that builds, which may be another machine's; ``node`` is empty for the user's own engine."""
+    """The address of an engine, and the buildx that builds in it. ``host`` has the format of DOCKER_HOST (unix://,
+    tcp://, ssh://). ``buildx`` is the argument vector that starts buildx. ``origin`` is the source of the address, for
+    messages. ``tls`` is the folder of ca.pem, cert.pem and key.pem, if any. ``instance`` is the buildx instance that
+    builds; it may be on another machine. ``node`` is empty for the user's own engine."""
 
     host: str
     buildx: tuple[str, ...]
@@ -93,14 +93,14 @@ class Endpoint:
 
     @property
     def builds_elsewhere(self) -> bool:
-        """True if another BuildKit than the engine's own builds: one that does not see the engine's images."""
+        """True if a BuildKit outside the engine builds. It cannot use the engine's images."""
         return self.instance != OWN_BUILDER
 
 
 def find_endpoint(environ: Mapping[str, str]) -> Endpoint:
     """Returns the engine that the environment variables and docker's configuration select, without connecting to it.
-    The order is docker's own, with the private engine of ``scripts/engine`` before the current context: that script
-    starts one only if no engine with buildx answered. Raises EngineError for a context that does not exist."""
+    The order is docker's own, except that the private engine of ``scripts/engine`` precedes the current context: the
+    script starts it only if no engine with buildx answered. Raises EngineError for a context that does not exist."""
     private = _private(environ, "the private engine of scripts/engine")
     if host := environ.get("DOCKER_HOST"):
         if host == private.host:
@@ -130,8 +130,8 @@ def of_node(environ: Mapping[str, str], name: str, engine: str) -> Endpoint:
 
 def environment(endpoint: Endpoint) -> dict[str, str]:
     """Returns the variables that make a buildx process build in this engine, or in the endpoint's ``instance``. The
-    user may have made another builder (a container, a cluster) the current one: images built there are not in the
-    engine, and local base images are not seen. With DOCKER_HOST set, the builder ``default`` is the engine's own."""
+    user's current builder may be a container or a cluster: its images are not in the engine, and it cannot use local
+    base images. With DOCKER_HOST set, the builder ``default`` is the engine's own."""
     variables = {"DOCKER_HOST": endpoint.host, "BUILDX_BUILDER": endpoint.instance}
     if endpoint.tls:
         variables |= {"DOCKER_CERT_PATH": endpoint.tls, "DOCKER_TLS": "1"}
@@ -141,7 +141,7 @@ def environment(endpoint: Endpoint) -> dict[str, str]:
 
 
 def _private(environ: Mapping[str, str], origin: str) -> Endpoint:
-    """The private engine of ``scripts/engine``, which may not run."""
+    """The private engine of ``scripts/engine``, which may be stopped."""
     socket_file = Path(environ.get("BUILDER_ENGINE_RUN") or "/run/builder-engine") / "docker.sock"
     home = Path(environ.get("BUILDER_ENGINE_HOME") or "/var/lib/builder-engine")
     return Endpoint(f"unix://{socket_file}", (str(home / "bin" / "docker-buildx"),), origin)
@@ -172,7 +172,7 @@ def _context(environ: Mapping[str, str], name: str, origin: str) -> Endpoint:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """Returns the object in a file, empty without one. Raises EngineError where it is not JSON."""
+    """Returns the object in a file; empty without a file. Raises EngineError if the file is not JSON."""
     try:
         value = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
@@ -210,7 +210,7 @@ _PORT, _TLS_PORT = 2375, 2376
 @contextmanager
 def connected(endpoint: Endpoint, timeout: float) -> Iterator[tuple[socket.socket, Callable[[], str]]]:
     """Opens a connection within ``timeout`` seconds; yields it with a function that returns ssh's error output. Raises
-    OSError if the engine cannot be reached, EngineError for text that is not an address."""
+    OSError if the engine cannot be reached, and EngineError for an invalid address."""
     if endpoint.host.startswith("ssh://"):
         with _through_ssh(endpoint) as (connection, error_output):
             connection.settimeout(timeout)
@@ -218,7 +218,7 @@ def connected(endpoint: Endpoint, timeout: float) -> Iterator[tuple[socket.socke
         return
     try:
         opened = _connect(endpoint, timeout)
-    except TimeoutError as error:  # an OSError, too, and one that callers take for a slow answer
+    except TimeoutError as error:  # callers would take this OSError for a slow answer
         raise unreachable_error(endpoint, error) from None
     with opened as connection:
         connection.settimeout(timeout)
@@ -293,18 +293,18 @@ def _through_ssh(endpoint: Endpoint) -> Iterator[tuple[socket.socket, Callable[[
                 process.kill()
 
 
-# HTTP requests to an engine. Importing `http.client` costs 20 ms more than this and docker's SDK 110 ms, of the 150
-# that ``builder list`` may take. The SDK's time limits are also for one read and not for the whole, and for ssh it
-# wants paramiko. HTTP/1.0 keeps it simple: the response is not chunked, and the end of the connection ends the body.
+# HTTP requests to an engine. `http.client` would take 20 ms more to import than this code, and docker's SDK 110 ms;
+# ``builder list`` may take 150 ms in all. The SDK limits the time of one read, not of the whole response, and requires
+# paramiko for ssh. HTTP/1.0 is simple: the response is not chunked, and ends with the connection.
 # API reference: https://docs.docker.com/reference/api/engine/ (unversioned paths: the engine's own version).
 
 _CHUNK = 1 << 18
 _END = b"\r\n\r\n"
-# A request that another one got in the way of, in which case the engine did nothing (moby, daemon/containerd).
+# The error of a request that conflicted with another request. The engine did nothing (moby, daemon/containerd).
 _CHANGED_MEANWHILE = b"consistency error: data changed during operation, retry"
 _PAUSES = (0.02, 0.1, 0.3, 1.0)  # seconds
-# For what waits for the engine's disk: the first container of an image of tens of GB, which unpacks it, or the end of
-# one. Minutes if another image is exported meanwhile.
+# The limit for requests that wait for the engine's disk. The first container of an image unpacks tens of GB, and
+# removing a container also waits. Both take minutes while another image is exported.
 DISK_SECONDS = 900.0
 
 
@@ -320,7 +320,7 @@ def _responding(
                 for piece in chain(["\r\n".join(lines).encode() + _END], body):
                     connection.sendall(piece)
             except (ConnectionResetError, BrokenPipeError):
-                # An engine that refuses an upload stops reading; its response says why. It must not wait for the rest.
+                # An engine that refuses an upload stops reading, and responds with the reason. End the request.
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_WR)
             begun = b""
@@ -353,15 +353,15 @@ def exchange(
     is_whole: bool = True,
     largest: int | None = None,
 ) -> tuple[int, bytes]:
-    """Sends a request with the pieces of its body; returns status and body of the response. All of it may take
-    ``timeout`` seconds; unless ``is_whole``, that is only how long the engine may be silent. An exception from
-    ``body``, which must not be an OSError, ends the request: the engine then has a part of it. Raises
-    EngineAnswerTooLargeError for a body of more than ``largest`` bytes."""
+    """Sends a request with the pieces of its body; returns the status and the body of the response. ``timeout`` limits
+    the whole exchange in seconds; unless ``is_whole``, it limits only each silence of the engine. ``body`` may raise
+    any exception except OSError: the engine then has a part of the request. Raises EngineAnswerTooLargeError for a
+    response of more than ``largest`` bytes."""
     deadline = time.monotonic() + timeout
     content = bytearray()
     with _responding(endpoint, method, target, body, headers, timeout) as (connection, status, pieces):
         try:
-            # What did arrive may be a whole response.
+            # The part that arrived may be a whole response.
             with suppress(ConnectionResetError, BrokenPipeError):
                 for piece in pieces:
                     content += piece
@@ -377,7 +377,7 @@ def exchange(
 def upload(
     endpoint: Endpoint, target: str, size: int, pieces: Iterable[bytes], idle: float, *, method: str = "POST"
 ) -> tuple[int, bytes]:
-    """Sends an archive of ``size`` bytes as `exchange` does; the engine may be silent for ``idle`` seconds."""
+    """Sends an archive of ``size`` bytes with `exchange`; the engine may be silent for ``idle`` seconds."""
     headers = {"Content-Type": "application/x-tar", "Content-Length": str(size)}
     return exchange(endpoint, method, target, pieces, headers, idle, is_whole=False)
 
@@ -392,9 +392,9 @@ def request(
     headers: Mapping[str, str] | None = None,
     timeout: float = 60,
 ) -> Any:
-    """Sends a request; returns the response's body as parsed JSON, None if it is empty. ``path`` is quoted by the
-    caller (see `quoted`); ``timeout`` is for the whole exchange, in seconds. Raises EngineHTTPError for every status of
-    400 and above, EngineTimeoutError when the time is over, and EngineError if no engine answers."""
+    """Sends a request; returns the response's body as parsed JSON, None if it is empty. The caller quotes ``path`` (see
+    `quoted`). ``timeout`` limits the whole exchange, in seconds. Raises EngineHTTPError for every status of 400 and
+    above, EngineTimeoutError after ``timeout``, and EngineError if no engine answers."""
     data = raw(endpoint, method, path, query=query, body=body, headers=headers, timeout=timeout)
     if not data.strip():
         return None
@@ -417,8 +417,8 @@ def raw(
     timeout: float = 60,
     largest: int | None = None,
 ) -> bytes:
-    """Sends a request as `request` does; returns the body as it came, since a container's output is not JSON. Sends it
-    again if the engine asks for that. Raises EngineAnswerTooLargeError for a body beyond ``largest`` bytes."""
+    """Sends a request as `request` does, but returns the raw body: a container's output is not JSON. Repeats the
+    request if the engine asks for it. Raises EngineAnswerTooLargeError for a body of more than ``largest`` bytes."""
     content = b"" if body is None else json.dumps(body).encode()
     json_headers = {"Content-Type": "application/json", "Content-Length": str(len(content))} if content else {}
     every = {**(headers or {}), **json_headers}
@@ -442,9 +442,9 @@ def stream(
     headers: Mapping[str, str] | None = None,
     idle: float | None = None,
 ) -> Iterator[bytes]:
-    """Sends a request; yields the body of the response as it comes, until the engine ends it. It has to begin within
-    ``timeout`` seconds, and with ``idle`` may not pause for longer. Closing the generator closes the connection, which
-    ends what the engine does. Raises as `request` does."""
+    """Sends a request; yields the pieces of the response's body until the engine ends it. The response must begin
+    within ``timeout`` seconds, and may pause for at most ``idle`` seconds, if given. Closing the generator closes the
+    connection, which ends the engine's work. Raises as `request` does."""
     with _responding(endpoint, method, _target(path, query), (), headers or {}, timeout) as (
         connection,
         status,
@@ -460,7 +460,7 @@ def stream(
 
 
 def quoted(reference: str) -> str:
-    """Quotes an image reference or a name for a path; slashes stay, since the engine's routes take them."""
+    """Quotes an image reference or a name for a path. Slashes stay, since the engine's routes accept them."""
     return quote(reference, safe="/:@")
 
 
@@ -479,7 +479,7 @@ def _http_error(status: int, body: bytes, request_line: str) -> EngineHTTPError:
 
 
 def parse_json_line(line: str | bytes) -> dict[str, Any] | None:
-    """Returns the object of a line; None for text that is no JSON object."""
+    """Returns the JSON object of a line; None for any other text."""
     try:
         value = json.loads(line)
     except ValueError:
@@ -488,23 +488,23 @@ def parse_json_line(line: str | bytes) -> dict[str, Any] | None:
 
 
 def objects(pieces: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yields the object of each line, however the stream was cut into ``pieces``. Raises json.JSONDecodeError (a
-    ValueError) for a line that is not JSON, such as the last line of a stream that broke off."""
+    """Yields the object of each line. A line may be split between ``pieces``. Raises json.JSONDecodeError (a
+    ValueError) for a line that is not JSON, such as the last line of an interrupted stream."""
     rest = b""
     for piece in chain(pieces, [b"\n"]):
         *lines, rest = (rest + piece).split(b"\n")
         yield from (json.loads(line) for line in lines if line.strip())
 
 
-# The engine's multiplexed stream of a container's output: frames of one byte for the stream, three empty ones, four
-# for the length, and then the content. In a log each frame is one line, or a piece of a very long one.
+# The engine's multiplexed stream of a container's output. A frame has one byte for the stream, three empty bytes, four
+# bytes for the length, and then the content. In a log each frame is one line, or a piece of a very long line.
 # https://docs.docker.com/reference/api/engine/ (ContainerAttach, "Stream format")
 
 _HEADER = 8
 
 
 def payloads(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields the content of each frame, however the stream was cut; of an incomplete last frame, the part that came."""
+    """Yields the content of each frame, which ``pieces`` may split; the received part of an incomplete last frame."""
     buffer = b""
     for piece in pieces:
         buffer += piece

@@ -1,6 +1,6 @@
-"""Short-lived containers for checks, long-lived ones for serving, and volumes that act as marks.
+"""Short-lived containers for checks, long-lived containers for serving, and volumes as marks.
 
-Everything goes over the engine's API, so it works on another machine as well."""
+Everything uses the engine's API, so the engine may be on another machine."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from builder.engine.client import Endpoint
 
 
-# What a container asks the engine for beside its image: https://docs.docker.com/reference/api/engine/
+# The devices that a container requests: https://docs.docker.com/reference/api/engine/
 Devices = tuple[dict[str, Any], ...]
 ALL_GPUS: Devices = ({"Count": -1, "Capabilities": [["gpu"]]},)
-# A container whose builder was killed ends by itself, and is then removed by the engine.
+# If builder is killed, its container ends after this many seconds, and the engine removes it.
 _LONGEST_LIFE = 6 * 3600
-# What a container may take that looks into the image of a stranger: of memory and output in bytes.
+# The limits of a container that reads an untrusted image; memory and output in bytes.
 _MEMORY = 2 << 30
 _MOST_PROCESSES = 4096
 _LARGEST_OUTPUT = 64 << 20
@@ -47,7 +47,7 @@ _LARGEST_OUTPUT = 64 << 20
 
 @dataclass(frozen=True)
 class ExecResult:
-    """The result of a command: its exit code and its output, standard output and standard error as they came."""
+    """The result of a command: its exit code, and its standard output and standard error in the order of writing."""
 
     exit_code: int
     output: str
@@ -66,15 +66,15 @@ class Container:
     entrypoint: tuple[str, ...] = ()
 
     def run(self, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> ExecResult:
-        """Runs a command and waits for it, ``timeout`` seconds at most. Raises BuildFailedError when the time is over,
-        or for more output than anything here writes: the container and everything in it is then killed."""
+        """Runs a command and waits for it, at most ``timeout`` seconds. Raises BuildFailedError, and kills the
+        container, if the command takes longer or writes too much."""
         try:
             return execute(self.endpoint, self.id, [*self.entrypoint, *argv], timeout, env)
         except EngineTimeoutError as error:
             why = f"did not end within {timeout:g} seconds and was stopped\n{client.text(error.partial)}".rstrip()
         except EngineAnswerTooLargeError:
             why = f"wrote more than {_LARGEST_OUTPUT >> 20} MiB and was stopped"
-        with suppress(EngineHTTPError):  # it may have ended at this very moment
+        with suppress(EngineHTTPError):  # the container may have just ended
             request(self.endpoint, "POST", f"/containers/{self.id}/kill")
         first, *more = " ".join(argv).splitlines() or [""]
         raise BuildFailedError(f"`{first}{' …' if more else ''}` {why}")
@@ -83,8 +83,8 @@ class Container:
 def execute(
     endpoint: Endpoint, container_id: str, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None
 ) -> ExecResult:
-    """Runs a command in a running container. Raises EngineTimeoutError after ``timeout`` seconds,
-    EngineAnswerTooLargeError for an output of 64 MiB: command and container may then go on."""
+    """Runs a command in a running container. Raises EngineTimeoutError after ``timeout`` seconds, and
+    EngineAnswerTooLargeError for more than 64 MiB of output. The command and the container may continue after that."""
     body = {
         "Cmd": list(argv),
         "Env": [f"{key}={value}" for key, value in (env or {}).items()],
@@ -99,16 +99,16 @@ def execute(
 
 
 def reading_labels() -> dict[str, str]:
-    """Labels for a container in which an image is read; should this process be killed, the container ends by itself."""
+    """Labels for a container that reads an image. If this process is killed, the container ends by itself."""
     return {"builder.reading": f"{os.getpid()}-{os.urandom(4).hex()}"}
 
 
 def can_execute(container: Container) -> bool:
-    """True if the container's programs run at all: those for another processor need a machine that emulates it."""
+    """True if the container's programs run. Programs for another processor need a machine that emulates it."""
     try:
         return container.run(["true"], timeout=60).exit_code == 0
     except EngineHTTPError:
-        return False  # its main process has ended already
+        return False  # its main process has already ended
 
 
 @contextmanager
@@ -125,12 +125,15 @@ def running(
     entrypoint: tuple[str, ...] = (),
     read_only: bool = False,
 ) -> Iterator[Container]:
-    """Starts a container of ``image`` without a network that only sleeps, for `Container.run`, and removes it in every
-    case, also on ^C. ``mounts`` maps folders of the engine's machine, which are made if they are missing, to their
-    paths inside; a container with mounts runs as root. ``platform`` chooses one of an image of several; ``memory`` is
-    in bytes, 0 for all. The image's own entrypoint does not run, but ``entrypoint`` runs each command. With
-    ``read_only``, it can write in ``/tmp`` alone. `remove_labelled` removes what a killed process left. Raises
-    ImageStateError for a missing image."""
+    """Starts a container of ``image`` for `Container.run`. The container has no network and only sleeps. It is always
+    removed, also on ^C; `remove_labelled` removes the containers of killed processes. Raises ImageStateError for a
+    missing image.
+
+    ``mounts`` maps folders of the engine's machine to paths in the container; missing folders are made. A container
+    with mounts runs as root. ``platform`` selects one platform of the image. ``memory`` is in bytes, 0 for no limit.
+    The image's own entrypoint does not run; ``entrypoint`` runs each command. With ``read_only``, only ``/tmp`` is
+    writable.
+    """
     binds = [
         {"Type": "bind", "Source": source, "Target": target, "BindOptions": {"CreateMountpoint": True}}
         for source, target in (mounts or {}).items()
@@ -145,7 +148,7 @@ def running(
         "Labels": dict(labels),
         "User": "0" if mounts else "",  # empty: the image's own
         "WorkingDir": workdir,
-        # An image's own health check would run commands beside ours.
+        # The image's own health check would run more commands.
         "Healthcheck": {"Test": ["NONE"]},
         "HostConfig": {**host, "PidsLimit": _MOST_PROCESSES, "Memory": memory, "MemorySwap": memory},
     }
@@ -167,7 +170,7 @@ def _create(endpoint: Endpoint, body: Mapping[str, Any], platform: str = "", nam
 
 
 def container_listing(endpoint: Endpoint, label: str = "", timeout: float = 60) -> list[dict[str, Any]]:
-    """Returns every container, running or not, as the engine lists it, or those with ``label`` (``key[=value]``)."""
+    """Returns all containers, running or not, in the engine's format. A ``label`` (``key[=value]``) selects some."""
     filters = json.dumps({"label": [label]} if label else {})
     query: dict[str, str | int] = {"all": 1, "filters": filters}
     return request(endpoint, "GET", "/containers/json", query=query, timeout=timeout) or []
@@ -186,21 +189,21 @@ def remove_container(endpoint: Endpoint, container_id: str) -> None:
     with suppress(EngineMissingError):
         try:
             request(endpoint, "DELETE", path, query=query, timeout=DISK_SECONDS)
-        except EngineConflictError:  # the engine removes it already, since its process ended
+        except EngineConflictError:  # the process ended, and the engine is already removing the container
             request(endpoint, "POST", f"{path}/wait", query={"condition": "removed"}, timeout=DISK_SECONDS)
 
 
-# Files put into a container and read from an image over the engine's API: that way they reach another machine as
-# well. https://docs.docker.com/reference/api/engine/ (PutContainerArchive, ContainerArchive, ContainerExport)
+# The engine's API puts files into a container, and reads files of an image, also on another machine.
+# https://docs.docker.com/reference/api/engine/ (PutContainerArchive, ContainerArchive, ContainerExport)
 
 _IDLE = 300.0
 _TAR_MARGIN = 64 << 10
-_FOLDER, _FILE = 0o777, 0o644  # whoever the image's user is writes beside them
+_FOLDER, _FILE = 0o777, 0o644  # the image's user, whoever that is, may add files
 
 
 def read_image_file(endpoint: Endpoint, image: str, path: str, labels: Mapping[str, str], largest: int) -> bytes | None:
-    """Returns the content of a file of ``image``, None if it has none of that path. Nothing of the image runs.
-    Raises ImageStateError for what is not a file, or has more than ``largest`` bytes."""
+    """Returns the content of a file of ``image``, None if the path does not exist. Runs no program of the image. Raises
+    ImageStateError if the path is not a file, or the file has more than ``largest`` bytes."""
     import tarfile
 
     body = {"Image": image, "Entrypoint": ["/"], "Labels": dict(labels), "HostConfig": {"NetworkMode": "none"}}
@@ -223,8 +226,8 @@ def read_image_file(endpoint: Endpoint, image: str, path: str, labels: Mapping[s
 
 
 def put_file(container: Container, files: Mapping[PurePosixPath, bytes]) -> None:
-    """Writes files at their absolute paths, with the folders that they need, but for those that are there. Raises
-    ImageStateError if the engine refuses, as for a path through a file."""
+    """Writes files at their absolute paths, and makes missing folders. Raises ImageStateError if the engine refuses,
+    such as for a path below a file."""
     import tarfile
 
     buffer = io.BytesIO()
@@ -248,16 +251,16 @@ def put_archive(container: Container, folder: str, size: int, pieces: Iterable[b
         raise ImageStateError(f"files cannot be put into the container: {body.decode(errors='replace').strip()}")
 
 
-# Time for the engine to kill a container and to respond, beyond the time that the container has to end.
+# Seconds for the engine to kill a container and to respond, in addition to the container's own time.
 _STOP_SLACK = 60
 
 
 @dataclass(frozen=True)
 class Service:
-    """The present state of a container. ``image`` is the name it was created from, ``image_id`` the engine's id of the
-    image at the time. ``status`` (created, running, exited …) and ``health`` (starting, healthy, unhealthy, or empty)
-    are the engine's words; ``started`` is RFC 3339; ``restarts`` counts the engine's own restarts; ``exit_code`` is
-    that of the last end, and ``out_of_memory`` is True if the kernel killed it for memory."""
+    """The state of a container. ``image`` is the name of its image when it was created, ``image_id`` the engine's id of
+    that image. ``status`` (created, running, exited …) and ``health`` (starting, healthy, unhealthy, or empty) are the
+    engine's words. ``started`` is RFC 3339. ``restarts`` counts restarts by the engine. ``exit_code`` is the last exit
+    code. ``out_of_memory`` is True if the kernel killed the container because memory ran out."""
 
     id: str
     name: str
@@ -273,13 +276,13 @@ class Service:
 
     @property
     def is_up(self) -> bool:
-        """True if it runs, or is about to be restarted by the engine."""
+        """True if the container runs, or the engine is about to restart it."""
         return self.status in {"running", "restarting"}
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """A line of a container's log; ``written`` is RFC 3339 with nanoseconds, by the engine's clock."""
+    """A line of a container's log; ``written`` is a time of the engine's clock, RFC 3339 with nanoseconds."""
 
     written: str
     text: str
@@ -288,13 +291,13 @@ class LogLine:
 def find_container(endpoint: Endpoint, name: str) -> Service | None:
     with suppress(EngineMissingError):
         service = _service(request(endpoint, "GET", f"/containers/{quoted(name)}/json"))
-        if name in {service.name, service.id}:  # the engine also accepts the beginning of an id
+        if name in {service.name, service.id}:  # the engine also accepts a prefix of an id
             return service
     return None
 
 
 def service_process(endpoint: Endpoint, container: str) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The arguments and the environment that a container was created with; the environment may hold secrets."""
+    """The arguments and the environment of a container; the environment may contain secrets."""
     configured = request(endpoint, "GET", f"/containers/{quoted(container)}/json")["Config"]
     argv = (*(configured.get("Entrypoint") or ()), *(configured.get("Cmd") or ()))
     variables = (variable.partition("=") for variable in configured.get("Env") or ())
@@ -303,14 +306,14 @@ def service_process(endpoint: Endpoint, container: str) -> tuple[tuple[str, ...]
 
 def labelled(endpoint: Endpoint, label: str, timeout: float = 60) -> tuple[Service, ...]:
     listing = container_listing(endpoint, label, timeout)
-    # A container may be removed while the others are inspected.
+    # A container may be removed during the loop.
     services = [service for container in listing if (service := find_container(endpoint, container["Id"]))]
     return tuple(sorted(services, key=lambda service: service.name))
 
 
 def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
-    """Creates a container without starting it; ``body`` is the request body of the engine's API. Raises
-    ImageStateError for a missing image, ConflictError if another container has the name."""
+    """Creates a container without starting it; ``body`` is the request body of the engine's API. Raises ImageStateError
+    for a missing image, and ConflictError if another container has the name."""
     try:
         container_id = _create(endpoint, body, name=name)
     except EngineConflictError:
@@ -320,12 +323,12 @@ def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
 
 
 def start_service(endpoint: Endpoint, container: str) -> None:
-    """Starts a container. Raises EngineHTTPError if the engine cannot: no such program or device, a port in use."""
+    """Starts a container. Raises EngineHTTPError on failure: no such program or device, or a port is in use."""
     request(endpoint, "POST", f"/containers/{container}/start", timeout=DISK_SECONDS)
 
 
 def stop_container(endpoint: Endpoint, container: str, seconds: int) -> Service | None:
-    """Stops a container by its own signal, kills it after ``seconds``, and removes it; returns its state at the end."""
+    """Stops a container with its own signal, kills it after ``seconds``, and removes it; returns its last state."""
     with suppress(EngineMissingError):
         path, timeout = f"/containers/{container}/stop", seconds + _STOP_SLACK
         request(endpoint, "POST", path, query={"t": seconds}, timeout=timeout)
@@ -335,8 +338,8 @@ def stop_container(endpoint: Endpoint, container: str, seconds: int) -> Service 
 
 
 def halt_container(endpoint: Endpoint, container: str, seconds: int) -> None:
-    """Stops a container by its own signal, kills it after ``seconds``, and keeps it. It stays stopped until the engine
-    itself starts again, which starts the containers of this restart policy
+    """Stops a container with its own signal, kills it after ``seconds``, and keeps it. It stays stopped until the
+    engine itself restarts, which starts the containers with this restart policy
     (https://docs.docker.com/engine/containers/start-containers-automatically/)."""
     with suppress(EngineMissingError):
         policy = {"RestartPolicy": {"Name": "always"}}
@@ -348,18 +351,18 @@ def halt_container(endpoint: Endpoint, container: str, seconds: int) -> None:
 def container_log(
     endpoint: Endpoint, container: str, *, after: str = "", tail: int | None = None
 ) -> tuple[LogLine, ...]:
-    """Returns the log so far: the lines after the time ``after``, and only the last ``tail`` of them if given."""
+    """Returns the lines of the log after the time ``after``; if ``tail`` is given, at most the last ``tail`` lines."""
     return tuple(_lines(endpoint, container, {"follow": 0}, after, tail))
 
 
 def follow_log(endpoint: Endpoint, container: str, *, tail: int | None = None) -> Iterator[LogLine]:
-    """Yields the last ``tail`` lines of the log and each new one, across restarts, until the container is stopped."""
+    """Yields the last ``tail`` lines of the log and each new line, across restarts, until the container is stopped."""
     after = ""
     while True:
         for line in _lines(endpoint, container, {"follow": 1}, after, None if after else tail):
             after = line.written
             yield line
-        # The engine ends the stream whenever the container's process ends.
+        # The engine ends the stream each time the container's process ends.
         service = find_container(endpoint, container)
         if service is None or not service.is_up:
             return
@@ -372,12 +375,12 @@ def _lines(
 ) -> Iterator[LogLine]:
     parameters = {**query, "stdout": 1, "stderr": 1, "timestamps": 1, "tail": "all" if tail is None else tail}
     if after:
-        # The engine's form of a time: seconds since 1970 with nanoseconds, which `datetime` drops.
+        # The engine's time format: seconds since 1970 with nanoseconds. `datetime` has no nanoseconds.
         seconds, _, nanoseconds = after.removesuffix("Z").partition(".")
         parameters["since"] = f"{int(datetime.fromisoformat(f'{seconds}+00:00').timestamp())}.{nanoseconds or 0}"
     for payload in client.payloads(stream(endpoint, f"/containers/{container}/logs", query=parameters)):
         written, _, text = payload.decode(errors="replace").partition(" ")
-        # `since` includes the moment itself; two lines never have the same one.
+        # `since` includes the given time itself. No two lines have the same time.
         if written != after:
             yield LogLine(written, text.rstrip("\r\n"))
 
@@ -399,16 +402,16 @@ def _service(description: Mapping[str, Any]) -> Service:
     )
 
 
-# Empty volumes as marks in the engine: a name that only one can create, and labels that say whose it is. The engine
-# has no "tag if there is none", but for a volume its create request is one: of several that ask for a name at the
-# same time one makes it, and all get the labels of that one.
+# Empty volumes as marks in the engine. Only one process can create a name, and the labels record its owner. The engine
+# has no request that sets only a free tag, but creating a volume is exclusive: if several processes ask for the same
+# name, one of them creates the volume, and all get the labels of that volume.
 
 
 def create_volume(endpoint: Endpoint, name: str, labels: Mapping[str, str]) -> Mapping[str, str]:
-    """Creates the volume ``name`` unless there is one; returns the labels of the one that there is now."""
+    """Creates the volume ``name`` unless it already exists; returns the labels of the new or existing volume."""
     try:
         volume = request(endpoint, "POST", "/volumes/create", body={"Name": name, "Labels": dict(labels)})
-    except EngineConflictError:  # some engines refuse the second one, in place of answering with the first
+    except EngineConflictError:  # some engines refuse the second request instead of returning the existing volume
         return find_volume(endpoint, name) or {}
     return volume.get("Labels") or {}
 
@@ -420,7 +423,7 @@ def find_volume(endpoint: Endpoint, name: str) -> Mapping[str, str] | None:
 
 
 def labelled_volumes(endpoint: Endpoint, labels: Iterable[str]) -> dict[str, Mapping[str, str]]:
-    """Returns the labels of each volume that has all of ``labels`` (``key`` or ``key=value``), by its name."""
+    """Returns by name the labels of each volume that has all of ``labels`` (``key`` or ``key=value``)."""
     query = {"filters": json.dumps({"label": list(labels)})}
     volumes = (request(endpoint, "GET", "/volumes", query=query) or {}).get("Volumes") or ()
     return {volume["Name"]: volume.get("Labels") or {} for volume in volumes}

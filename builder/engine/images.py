@@ -1,6 +1,6 @@
 """Images in the engine: their names, content, identity and disk space.
 
-The fingerprint covers what a container of the image sees, and nothing else. An engine's id is no identity."""
+The fingerprint covers exactly what a container of the image sees. An engine's id is not an identity."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from builder.engine.client import Endpoint
 
 
-# The cache file of facts about an engine, kept between runs. It may be deleted at any time.
+# A file that caches facts about an engine between runs. It may be deleted at any time.
 
 _VERSION = 1
 _LARGEST = 64 << 20
 
 
 def load_cache(path: Path) -> dict[str, Any]:
-    """Returns the sections of the file; none where it is missing, damaged or of another version."""
+    """Returns the sections of the file; empty if the file is missing, damaged or has another version."""
     try:
         value = json.loads(files.read_plain_file(path, _LARGEST))
     except (OSError, ValueError, RecursionError):
@@ -51,13 +51,13 @@ def load_cache(path: Path) -> dict[str, Any]:
 
 
 def store_cache(path: Path, section: str, content: dict[str, Any]) -> None:
-    """Replaces one section; the others stay as they are in the file now. Of two writers at once the later one wins. A
-    folder that cannot be written to is no error: the next run is only slower."""
+    """Replaces one section; the other sections of the file are unchanged. If two processes write at once, the later one
+    wins. If the folder cannot be written to, nothing happens, and the next run is slower."""
     value = {**load_cache(path), "version": _VERSION, section: content}
     files.write_state(path, json.dumps(value).encode())
 
 
-# Image references, ``[HOST[:PORT]/]PATH[:TAG][@DIGEST]``, taken apart.
+# Splits image references, ``[HOST[:PORT]/]PATH[:TAG][@DIGEST]``.
 # https://github.com/distribution/reference/blob/main/reference.go
 
 DIGEST = "sha256:[0-9a-f]{64}"
@@ -80,8 +80,8 @@ def repository(reference: str) -> str:
 
 
 def day_of(text: str) -> str:
-    """Returns the day in a tag such as ``nightly-20260920``, ``2026092001`` (a day and a count) or ``2026-09-20``, as
-    ``YYYY-MM-DD``; empty if the tag has no day."""
+    """Returns the day in a tag as ``YYYY-MM-DD``; empty if the tag has no day. Tags such as ``nightly-20260920``,
+    ``2026092001`` (a day and a count) and ``2026-09-20`` have a day."""
     for match in _DAY.finditer(text):
         with suppress(ValueError):
             return date(int(match[1]), int(match[3]), int(match[4])).isoformat()
@@ -89,7 +89,7 @@ def day_of(text: str) -> str:
 
 
 def split_day(reference: str) -> tuple[str, str]:
-    """Splits ``NAME@DATE``, with the date as ``YYYY-MM-DD`` or ``YYYYMMDD``; the date is empty if the text has none."""
+    """Splits ``NAME@DATE``; the date is ``YYYY-MM-DD`` or ``YYYYMMDD``, and empty if the text has no date."""
     name, at, written = reference.rpartition("@")
     day = day_of(written) if at and re.fullmatch(r"\d{4}-?\d\d-?\d\d", written) else ""
     return (name, day) if day else (reference, "")
@@ -109,26 +109,26 @@ def with_registry(repository_name: str) -> str:
     return repository_name if has_registry else f"docker.io/{repository_name}"
 
 
-# An engine's id of an image depends on its image store, and on the containerd store it changes with attestations and
-# compression.
+# An engine's id of an image depends on the image store. On the containerd store the id also changes with attestations
+# and compression.
 
 _SECTION = "fingerprints"
 _LARGEST_CACHE = 5000
 _LISTING_WAIT = 300.0
-_PAUSES = (0.0, 0.02, 0.1, 0.2, 0.5, 1.0, 2.0)  # seconds between listings, while others remove many images
-# What decides how a container of the image runs; labels are about the image and not part of its behaviour.
+_PAUSES = (0.0, 0.02, 0.1, 0.2, 0.5, 1.0, 2.0)  # seconds between listings, while other processes remove many images
+# The settings that determine how a container of the image runs. Labels do not affect a container.
 _RUNTIME = ["Env", "Entrypoint", "Cmd", "WorkingDir", "User", "ExposedPorts", "Volumes", "StopSignal", "Shell"]
 _RUNTIME += ["Healthcheck"]
-# The only variant of arm64 there is; engines and tools leave it out or write it as they like.
+# arm64 has only one variant. Some engines and tools write it, others leave it out.
 _IMPLIED_VARIANTS = {"arm64": "v8"}
 
 
 @dataclass(frozen=True)
 class ImageDetails:
-    """An image as its engine describes it. ``id`` is the engine's own and no identity across engines; ``size`` is in
-    bytes, as the engine counts them (packed layers on the containerd store, unpacked ones on the classic one);
-    ``created`` is RFC 3339; ``layers`` are the digests of the unpacked layers, lowest first; ``config`` is the runtime
-    configuration without empty values; ``digests`` are its names by digest, whether a registry has them or not."""
+    """The engine's description of an image. ``id`` is the engine's own id, and differs between engines. ``size`` is in
+    bytes, as the engine counts them (packed layers on the containerd store, unpacked layers on the classic store).
+    ``created`` is RFC 3339. ``layers`` are the digests of the unpacked layers, lowest first. ``config`` is the runtime
+    configuration without empty values. ``digests`` are its names by digest, even if no registry has them."""
 
     id: str
     platform: str
@@ -142,8 +142,8 @@ class ImageDetails:
 
 
 def image_listing(endpoint: Endpoint, filters: Mapping[str, Sequence[str]] | None = None) -> list[dict[str, Any]]:
-    """The images that match the filters of the engine's API (ImageList), as the engine lists them. An engine with the
-    containerd store fails it if an image is removed at that moment: it is asked again."""
+    """The images that match the filters of the engine's API (ImageList), in the engine's format. On the containerd
+    store, the request fails if an image is removed at the same time; it is then repeated."""
     query = {"filters": json.dumps(filters or {})}
     for pause in _PAUSES:
         try:
@@ -156,21 +156,21 @@ def image_listing(endpoint: Endpoint, filters: Mapping[str, Sequence[str]] | Non
 
 
 def image_tags(endpoint: Endpoint, references: Iterable[str] = ()) -> dict[str, str]:
-    """Returns every tag (``repository:tag``) with the engine's id of its image; only those of ``references``, if any: a
-    repository, ``repository:tag``, or a pattern (``vllm-node-*``). On the containerd store this takes 1 ms a layer,
-    seconds for hundreds of images; `cached_tags` only asks for changes."""
+    """Returns every tag (``repository:tag``) with the engine's id of its image. ``references`` selects tags: a
+    repository, ``repository:tag``, or a pattern (``vllm-node-*``). On the containerd store the request takes 1 ms per
+    layer, which is seconds for hundreds of images; `cached_tags` asks only for changes."""
     patterns = list(references)
     images = image_listing(endpoint, {"reference": patterns} if patterns else {})
     return {tag: image["Id"] for image in images for tag in image["RepoTags"] or () if not tag.startswith("<none>")}
 
 
 def disk_size(endpoint: Endpoint, name: str) -> int:
-    """Returns the bytes of the image of this tag, as ``docker image ls`` counts them; 0 if there is no such tag."""
+    """Returns the size of the image with this tag in bytes, as in ``docker image ls``; 0 if the tag does not exist."""
     return sum(image["Size"] for image in image_listing(endpoint, {"reference": [name]}))
 
 
 def inspect_image(endpoint: Endpoint, reference: str) -> ImageDetails | None:
-    """The image of this name or id; None if the engine has none, also for a text that no image can be called."""
+    """The image with this name or id; None if the engine has no such image, or the text is not a valid name."""
     try:
         return parse_details(request(endpoint, "GET", f"/images/{quoted(reference)}/json")) if reference else None
     except EngineMissingError:
@@ -182,7 +182,7 @@ def inspect_image(endpoint: Endpoint, reference: str) -> ImageDetails | None:
 
 
 def last_tagged(endpoint: Endpoint, name: str) -> str:
-    """Returns the time when this image last got a tag (RFC 3339 UTC); empty if the engine does not record it."""
+    """Returns the time when this image was last tagged (RFC 3339 UTC); empty if the engine does not record it."""
     description = request(endpoint, "GET", f"/images/{quoted(name)}/json")
     stamp = str((description.get("Metadata") or {}).get("LastTagTime") or "")
     return stamp if stamp.endswith("Z") and not stamp.startswith("0001") else ""
@@ -197,7 +197,7 @@ def parse_details(description: Mapping[str, Any]) -> ImageDetails:
         created=description.get("Created") or "",
         labels=config.get("Labels") or {},
         layers=tuple((description.get("RootFS") or {}).get("Layers") or ()),
-        # Stores differ in which empty values they keep.
+        # Image stores differ in the empty values that they keep.
         config={key: config[key] for key in _RUNTIME if config.get(key)},
         tags=tuple(tag for tag in description.get("RepoTags") or () if not tag.startswith("<none>")),
         digests=tuple(name for name in description.get("RepoDigests") or () if not name.startswith("<none>")),
@@ -205,16 +205,16 @@ def parse_details(description: Mapping[str, Any]) -> ImageDetails:
 
 
 def fingerprint(image: ImageDetails) -> str:
-    """Returns the image's identity: ``sha256:…`` over its platform, unpacked layers and runtime configuration. It is
-    the same on either image store, however compressed, whatever its attestations, labels, tags and date."""
+    """Returns the image's identity: ``sha256:…`` over its platform, unpacked layers and runtime configuration. It does
+    not depend on the image store, compression, attestations, labels, tags or date."""
     content = {"platform": image.platform, "layers": image.layers, "config": image.config}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return sha256_of(canonical.encode())
 
 
 def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[str, str]:
-    """Returns the fingerprint of each image id; an id without an image in the engine is left out. An id is a digest
-    over the content, so its fingerprint never changes: only ids that are not in the file ``cache`` are inspected."""
+    """Returns the fingerprint of each image id; ids without an image in the engine are left out. An id is a digest of
+    the content, so its fingerprint never changes: only ids that are not in the file ``cache`` are inspected."""
     cached = load_cache(cache).get(_SECTION, {})
     requested = set(ids)
     result = {id_: cached[id_] for id_ in requested if isinstance(cached.get(id_), str)}
@@ -225,8 +225,8 @@ def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[st
 
 
 def tag_image(endpoint: Endpoint, image: str, name: str) -> None:
-    """Gives ``image`` (tag, digest or id) the further tag ``name``, taking it from another image that has it. Raises
-    ImageStateError if there is no such image."""
+    """Adds the tag ``name`` to ``image`` (tag, digest or id), and removes this tag from another image. Raises
+    ImageStateError if ``image`` does not exist."""
     repository, new_tag = split_tag(name)
     try:
         request(endpoint, "POST", f"/images/{quoted(image)}/tag", query={"repo": repository, "tag": new_tag})
@@ -235,14 +235,14 @@ def tag_image(endpoint: Endpoint, image: str, name: str) -> None:
 
 
 def remove_extra_tag(endpoint: Endpoint, name: str) -> bool:
-    """Removes a tag from an image that has others; returns True if it did. An image's last tag stays."""
+    """Removes a tag from an image that has more tags; returns True on success. Keeps the last tag of an image."""
     image = inspect_image(endpoint, name)
     return image is not None and len(image.tags) > 1 and remove_image(endpoint, name)
 
 
 def remove_image(endpoint: Endpoint, name: str) -> bool:
-    """Removes a tag, and with its last tag the image; returns False if no image has the tag. Raises ConflictError
-    if a container uses the image: it is then not deleted."""
+    """Removes a tag; with the last tag, removes the image. Returns False if no image has the tag. Raises ConflictError,
+    and deletes nothing, if a container uses the image."""
     try:
         request(endpoint, "DELETE", f"/images/{quoted(name)}", timeout=DISK_SECONDS)
     except EngineMissingError:
@@ -259,15 +259,15 @@ def _platform(description: Mapping[str, Any]) -> str:
     return "/".join(filter(None, (description.get("Os") or "linux", architecture, variant)))
 
 
-# The disk space of images in the engine, and the containers that use them. The engine keeps each layer once, however
-# many images share it: a layer is identified by its own digest and those of all layers below it. Its size comes from
-# the image's history: that of the unpacked layer, on either image store. The containerd store keeps the packed layer
-# as well, whose size no request to the engine returns.
+# The disk space of images in the engine, and the containers that use them. The engine stores each shared layer once.
+# The identity of a layer is its own digest and the digests of all layers below it. The image's history has the size of
+# the unpacked layer, on both image stores. The containerd store also keeps the packed layer; no request to the engine
+# returns the size of the packed layer.
 
 Layer = tuple[str, ...]
-"""A layer: its digest and those of all layers below it."""
+"""A layer: the digests of all layers up to this one, lowest first."""
 
-# The instructions that change no file, as BuildKit and the builder before it write them into the history.
+# The instructions that change no file, as BuildKit and Docker's older builder write them into the history.
 NO_LAYER = re.compile(
     r"(?:/bin/sh -c #\(nop\) +)?(?:ARG|CMD|ENTRYPOINT|ENV|EXPOSE|HEALTHCHECK|LABEL|MAINTAINER|ONBUILD|SHELL|STOPSIGNAL"
     r"|USER|VOLUME)\b"
@@ -279,7 +279,7 @@ def all_images(endpoint: Endpoint) -> tuple[ImageDetails, ...]:
 
 
 def _inspected(endpoint: Endpoint, ids: Iterable[str]) -> dict[str, ImageDetails]:
-    """The images with these ids, by id, without those that were removed meanwhile."""
+    """The images with these ids, by id. Images that were just removed are left out."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(max_workers=4) as pool:
@@ -296,7 +296,7 @@ def layers(image: ImageDetails) -> tuple[Layer, ...]:
 
 
 def layer_sizes(endpoint: Endpoint, of_images: Iterable[ImageDetails]) -> dict[Layer, int]:
-    """Returns the unpacked size in bytes of each layer of these images; 0 if the history does not tell it."""
+    """Returns the unpacked size in bytes of each layer of these images; 0 if the history does not contain it."""
     from concurrent.futures import ThreadPoolExecutor
 
     measured = tuple(of_images)
@@ -311,14 +311,14 @@ def layer_sizes(endpoint: Endpoint, of_images: Iterable[ImageDetails]) -> dict[L
 
 
 def history(endpoint: Endpoint, image: ImageDetails) -> list[Mapping[str, object]]:
-    """Returns the history of an image, oldest step first; empty for one that was removed since it was listed."""
+    """Returns the history of an image, oldest step first; empty if the image was removed after the listing."""
     with suppress(EngineMissingError):
         return list(reversed(request(endpoint, "GET", f"/images/{quoted(image.id)}/history") or []))
     return []
 
 
 def _sizes(steps: Sequence[Mapping[str, object]], count: int) -> list[int]:
-    """Returns the sizes of ``count`` layers; the history lists steps without telling which of them made a layer."""
+    """Returns the sizes of ``count`` layers. The history lists steps, but does not say which steps made a layer."""
     not_empty = [entry for entry in steps if entry["Size"]]
     changing = [entry for entry in steps if not NO_LAYER.match(str(entry["CreatedBy"]))]
     for made in (not_empty, changing):
@@ -337,27 +337,27 @@ def containers_by_image(endpoint: Endpoint) -> dict[str, tuple[str, ...]]:
     return names
 
 
-# A cache of every tag and its image, kept up to date from the engine's events.
+# A cache of every tag and its image, updated from the engine's events.
 #
-# On the containerd image store the engine computes the size of each image for each listing, layer by layer: measured 20
-# ms an image of 17 layers, 4 s for 200 of them, and there is no cheaper request. Its record of events takes 2 ms. The
-# engine keeps the last 256 events in memory and loses them when it restarts. That the record reaches back far enough is
-# proved by an event that was seen before and is still in it, the `EventMarker`. Changes made past the engine (with
-# `ctr`, by root) are not seen: callers that must be certain use `inspect_image`.
+# On the containerd image store the engine computes the size of each image for each listing, layer by layer. That takes
+# 20 ms for an image of 17 layers, and 4 s for 200 such images (measured); no request is cheaper. The list of events
+# takes 2 ms. The engine keeps the last 256 events in memory, and loses them when it restarts. The list is complete if
+# it still contains an event of an earlier listing, the `EventMarker`. Changes that bypass the engine (root with `ctr`)
+# cause no event: callers that must be certain use `inspect_image`.
 
 EventMarker = tuple[int, str]
-"""The identity of an event: its time, in nanoseconds since 1970 by the engine's clock, and the id of its object."""
+"""The identity of an event: its time (nanoseconds since 1970, by the engine's clock) and the id of its object."""
 
 _SECOND = 1_000_000_000
 _TAGS = "tags"
-# Every other action on an image (pull, load, import, prune, a new one) may have changed names it does not mention.
+# Any other action on an image (pull, load, import, prune, a future action) may change names that it does not mention.
 _HARMLESS = {"push", "save", "create", "mount", "unmount"}
 
 
 def find_images(
     endpoint: Endpoint, repositories: Iterable[str], names: Iterable[str], path: Path
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the engine's id for each tag of the repositories, and the fingerprint of each of the images ``names``
+    """Returns the engine's id for each tag of the repositories, and the fingerprints of the images ``names``
     (``repository:number``) that the engine has. The file ``path`` caches the tags of one set of ``repositories``."""
     requested = list(names)
     if not requested:
@@ -369,8 +369,8 @@ def find_images(
 
 
 def cached_tags(endpoint: Endpoint, references: Iterable[str], path: Path) -> dict[str, str]:
-    """Returns the same as `image_tags`, cached in the file ``path`` for one set of references. The cache is only
-    for an engine on this machine, since the clocks of two machines differ."""
+    """Returns the same as `image_tags`. The file ``path`` caches one set of references, only for an engine on this
+    machine, since the clocks of two machines differ."""
     patterns = sorted(references)
     if not endpoint.host.startswith("unix://"):
         return image_tags(endpoint, patterns)
@@ -396,12 +396,12 @@ def cached_tags(endpoint: Endpoint, references: Iterable[str], path: Path) -> di
 
 
 def list_since(endpoint: Endpoint, since: EventMarker | None) -> list[dict[str, Any]] | None:
-    """Lists the engine's events after ``since``, or all, oldest first; None if the record does not reach back to it."""
+    """Lists the engine's events after ``since``, or all events, oldest first; None if ``since`` is no longer listed."""
 
     def timestamp(nanoseconds: int) -> str:
         return f"{nanoseconds // _SECOND}.{nanoseconds % _SECOND:09d}"
 
-    # With an end in the past the engine returns its record and does not wait for more.
+    # If the end is in the past, the engine returns its list and does not wait for more events.
     query = {"since": timestamp(since[0] if since else 0), "until": timestamp(time.time_ns())}
     events = list(objects([raw(endpoint, "GET", "/events", query=query, timeout=10)]))
     markers = [_marker_of(event) for event in events]
@@ -413,7 +413,7 @@ def _marker_of(event: Mapping[str, Any]) -> EventMarker:
 
 
 def _changed_names(recent: Iterable[Mapping[str, Any]], cached: Mapping[str, str]) -> set[str] | None:
-    """Returns the names whose image may have changed; None if any may have."""
+    """Returns the names whose image may have changed; None if any image may have."""
     names: set[str] = set()
     for event in recent:
         kind, action = event.get("Type"), event.get("Action")
@@ -424,13 +424,13 @@ def _changed_names(recent: Iterable[Mapping[str, Any]], cached: Mapping[str, str
         actor = event.get("Actor") or {}
         names.add(str((actor.get("Attributes") or {}).get("name", "")))
         if action != "tag":
-            # The classic image store gives the image's id as the name of what was untagged.
+            # For an untagged image, the classic image store gives the id instead of the name.
             names.update(name for name, id_ in cached.items() if id_ == actor.get("ID"))
     return names
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
-    """True if the engine would list this tag for these references: each matches a whole tag or a repository."""
+    """True if the engine would list this tag for these references. A reference matches a whole tag or a repository."""
     if name.startswith("sha256:"):
         return False
     repository = split_tag(name)[0]
@@ -443,7 +443,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _marker(cache: dict[str, Any], endpoint: Endpoint, patterns: Sequence[str]) -> EventMarker | None:
-    """Returns the marker of the cache; None where it is about another engine or other references."""
+    """Returns the marker of the cache; None if the cache is for another engine or other references."""
     if cache.get("host") != endpoint.host or cache.get("references") != patterns:
         return None
     nanoseconds, actor = cache.get("nanoseconds"), cache.get("actor")

@@ -1,4 +1,4 @@
-"""The contents of an image, whoever built it: its base, its GPU software and its packages, read in a container."""
+"""The contents of any image: its base, its GPU software and its packages, read in a container."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from builder.engine.containers import Container
 
 
-# Where a firewall drops packets, a registry never answers; the user waits this long and no longer.
+# The longest wait for a registry, in seconds. Behind a firewall that drops packets, a registry never answers.
 REGISTRY_WAIT = 8.0
 LOCAL = "local:"
 _PLATFORM_HINT = "name a base image for that platform in image.yaml, or build for another platform with `--platform`"
 
 
 def resolve_base(endpoint: Endpoint, reference: str, platform: str, *, wait: float = REGISTRY_WAIT) -> str:
-    """Resolves ``reference`` to the registry's digest (``sha256:…``, of the whole index if there is one), or to
-    ``local:`` and the fingerprint of the engine's own image, if no registry has it or answers within ``wait`` seconds.
-    Raises SourceError if neither has it, and if the registry's image is not for ``platform`` (``linux/arm64``)."""
+    """Resolves ``reference`` to the registry's digest (``sha256:…``, of the whole index if it has one). If the registry
+    lacks the image, or does not answer within ``wait`` seconds, the result is ``local:`` and the fingerprint of the
+    engine's image. Raises SourceError if neither has it, or it is not for ``platform`` (``linux/arm64``)."""
     try:
         described = registry.describe(endpoint, reference, wait)
     except EngineHTTPError as error:
@@ -52,8 +52,8 @@ def resolve_base(endpoint: Endpoint, reference: str, platform: str, *, wait: flo
 
 
 def local_fingerprint(endpoint: Endpoint, reference: str, platform: str = "") -> str | None:
-    """Returns the fingerprint of the engine's own image of this reference; None if it has none. Raises SourceError
-    if ``platform`` is given and the image is for another."""
+    """Returns the fingerprint of the engine's image with this reference; None if the engine does not have it. Raises
+    SourceError if ``platform`` is given and the image is for another platform."""
     image = inspect_image(endpoint, reference)
     if image is None:
         return None
@@ -67,7 +67,7 @@ def _check_platform(reference: str, platform: str, offered: Iterable[Mapping[str
     names = [
         "/".join(filter(None, (entry.get("os"), entry.get("architecture"), entry.get("variant"))))
         for entry in offered
-        # Attestations are listed as images of an unknown platform.
+        # Attestations are listed as images for an unknown platform.
         if entry.get("os") not in {None, "", "unknown"}
     ]
     if names and not any(_same_platform(platform, name) for name in names):
@@ -76,14 +76,14 @@ def _check_platform(reference: str, platform: str, offered: Iterable[Mapping[str
 
 
 def _same_platform(requested: str, offered: str) -> bool:
-    """True if both name the same platform; a variant counts only if both have one."""
+    """True if the platforms are the same. A variant counts only if both have a variant."""
     return all(part == other for part, other in zip(requested.split("/"), offered.split("/"), strict=False))
 
 
-# Importing vLLM reads some gigabytes from a cold disk, and a kernel may be compiled first.
+# Importing vLLM reads some gigabytes from a cold disk, and may compile a kernel first.
 PROBE_SECONDS = 900
 
-# Each part says by itself what went wrong: the first failure must not hide the next. The last line is the answer.
+# Each part reports its own failure, so that one failure does not hide the next. The last line is the answer.
 _PROBE = """\
 import importlib.metadata, json
 facts = {"card": "", "capability": "", "failures": {}, "versions": {}}
@@ -127,7 +127,7 @@ print(json.dumps(facts))
 @dataclass(frozen=True)
 class GpuFacts:
     """The answers: the ``card`` and its compute ``capability``, empty if torch has no GPU; the ``versions`` of
-    FlashInfer's packages; and the ``failures`` of torch, of the import of vLLM and of its kernel, by those names."""
+    FlashInfer's packages; and the ``failures`` by part: ``torch``, ``import`` (of vLLM) and ``kernel`` (of vLLM)."""
 
     card: str
     capability: str
@@ -136,7 +136,7 @@ class GpuFacts:
 
 
 def read_gpu(container: Container, python: str) -> GpuFacts:
-    """Asks the ``python`` of a running container that has the GPU. Raises ImageStateError if it gives no answer."""
+    """Asks the ``python`` of a running container with the GPU. Raises ImageStateError if it gives no valid answer."""
     result = container.run([python, "-B", "-c", _PROBE], timeout=PROBE_SECONDS)
     try:
         return records.parse(result.last_line, GpuFacts)
@@ -145,15 +145,16 @@ def read_gpu(container: Container, python: str) -> GpuFacts:
         raise ImageStateError(f"the Python of the image did not answer; its last output was:\n{last}") from None
 
 
-# The software that an image brings: its Python, the packages, and which vLLM and FlashInfer these are. Read in a
-# container of it, so for any image, whoever built it: the Python is the one that has vLLM, wherever that is.
+# The software in an image: its Python, the packages, and the exact vLLM and FlashInfer. A container of the image reads
+# it, so this works for any image. The Python is the one that has vLLM, wherever it is.
 
 READ_SECONDS = 300
 _KILLED = 128 + signal.SIGKILL
 METADATA = "/workspace/build-metadata.yaml"
 
-# Prints the Python that has vLLM, else any: those that PATH finds first, then the one that the command `vllm` runs by,
-# then virtual environments if images have them. From an empty folder: the current one comes first in Python's path.
+# Prints the Python that has vLLM, else any Python. The candidates are the Pythons of PATH, then the interpreter of the
+# command `vllm`, then usual places of virtual environments. The script runs in an empty folder, because the current
+# folder comes first in Python's path.
 _FIND_PYTHON = """\
 cd "$(mktemp -d)" || exit 1
 any=
@@ -172,7 +173,7 @@ done
 printf '%s\\n' "$any"
 """
 
-# Nothing is imported: that takes minutes, and may ask for a GPU. The last line is the answer.
+# Imports no package: that takes minutes, and may require a GPU. The last line is the answer.
 _READ_ALL = """\
 import importlib.metadata, importlib.util, json, os, pathlib, platform, sys
 versions, requires = {}, {}
@@ -215,7 +216,7 @@ print(json.dumps(files))
 
 # setuptools-scm: commit_id = 'gb1388b1fb'; FlashInfer: __git_version__ = "768c…"; a local version: +gb1388b1fb.d2026
 _COMMIT = re.compile(r"(?:commit_id|__git_version__) *= *['\"]g?([0-9a-f]{7,40})['\"]")
-# Anything else is no package that pip can have installed.
+# pip cannot install a package with any other name or version.
 _PACKAGE_NAME = re.compile("[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _PACKAGE_VERSION = re.compile("[A-Za-z0-9][A-Za-z0-9.!+_~-]*")
 _SOURCES = {"vllm": "vllm", "flashinfer": "flashinfer-python"}  # the package of each
@@ -223,7 +224,7 @@ _SOURCES = {"vllm": "vllm", "flashinfer": "flashinfer-python"}  # the package of
 
 @dataclass(frozen=True)
 class InstalledPackage:
-    """A package in an image: its version, and the first digits (7 to 40) of its commit, None if nothing tells it."""
+    """A package in an image: its version, and the first digits (7 to 40) of its commit, None if unknown."""
 
     version: str
     commit: str | None = None
@@ -231,8 +232,8 @@ class InstalledPackage:
 
 @dataclass(frozen=True)
 class InstalledSoftware:
-    """The software in an image: the version and the path of its Python, each package's version and requirements (PEP
-    508) by canonical name, vLLM and FlashInfer if it has them, and the plain values of its build-metadata.yaml."""
+    """The software in an image: the version and the path of its Python; each package's version and requirements (PEP
+    508) by canonical name; vLLM and FlashInfer, if installed; and the plain values of its build-metadata.yaml."""
 
     python: str
     executable: str
@@ -243,17 +244,17 @@ class InstalledSoftware:
 
 
 def read_installed(endpoint: Endpoint, image: str, labels: Mapping[str, str], platform: str = "") -> InstalledSoftware:
-    """Reads the software of ``image`` in a container with these ``labels``, without a network; ``platform`` chooses one
-    of an image of several. Finding its Python takes at most ``seconds``, and so does reading. Raises ImageStateError
-    if the engine lacks the image, ImageContentsError if it cannot run its programs or finds no Python in it."""
+    """Reads the software of ``image`` in a container with these ``labels``, without a network. ``platform`` selects one
+    platform of the image. Finding its Python takes at most `READ_SECONDS`, and so does reading. Raises ImageStateError
+    if the engine does not have the image; ImageContentsError if its programs do not run here, or it has no Python."""
     with containers.running(endpoint, image, labels=labels, platform=platform) as container:
         executable = require_python(container, image)
         return parse(executable, _answer(container, image, [executable, "-B", "-c", _READ_ALL, METADATA]))
 
 
 def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
-    """The software in the answer of an image's Python; a package without a valid name or version is left out. Raises
-    ImageStateError if that is vLLM or FlashInfer, and for an answer of another form."""
+    """The software in the answer of an image's Python. Packages without a valid name or version are left out. Raises
+    ImageStateError if vLLM or FlashInfer has no valid version, or the answer has another format."""
     odd = ImageStateError(f"the Python of the image, {executable}, gave an unexpected answer")
     try:
         metadata, python = _plain_values(data["metadata"]), data["python"]
@@ -288,8 +289,8 @@ def _canonical(name: str) -> str:
 def read_files(
     endpoint: Endpoint, image: str, labels: Mapping[str, str], package: str, paths: Collection[str], platform: str = ""
 ) -> dict[str, bytes]:
-    """Returns those of ``paths`` that exist in ``image``, which are relative to the folder that holds the importable
-    ``package`` (``vllm/config.py``). Raises as ``read`` does."""
+    """Returns the files of ``paths`` that exist in ``image``. A path is relative to the parent folder of the importable
+    ``package`` (``vllm/config.py``). Raises as `read_installed` does."""
     with containers.running(endpoint, image, labels=labels, platform=platform) as container:
         executable = require_python(container, image)
         argv = [executable, "-B", "-c", _READ_FILES, package, json.dumps(sorted(paths))]
@@ -300,19 +301,19 @@ def read_files(
         raise ImageStateError(f"{image} cannot be read: its Python gave an unexpected answer") from None
 
 
-# vLLM's own answers about recipes. Importing it takes 600 MB and some seconds, or minutes from a cold disk.
+# vLLM's answers about recipes. Importing vLLM takes 600 MB and some seconds, or minutes from a cold disk.
 
 _VLLM_WORDS = Path(__file__).with_name("vllm_words.py")
 _VLLM_MEMORY = 4 << 30
-_PIECE = 100_000  # Linux takes arguments of 128 KiB each, and 2 MiB of them: execve(2)
+_PIECE = 100_000  # Linux limits each argument to 128 KiB, and all arguments to 2 MiB: execve(2)
 _LONGEST_QUESTION = 1_500_000
 _OFFLINE = {"HOME": "/tmp", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}  # noqa: S108
 
 
 @dataclass(frozen=True)
 class CommandFault:
-    """A reason of vLLM to refuse a command: the ``option`` that it is about, empty where it is about none, and vLLM's
-    ``message``; ``unknown`` if vLLM has no such option."""
+    """A reason why vLLM refuses a command: the ``option`` at fault, which may be empty, and vLLM's ``message``.
+    ``unknown`` if vLLM has no such option."""
 
     option: str
     unknown: bool
@@ -321,8 +322,8 @@ class CommandFault:
 
 @dataclass(frozen=True)
 class CommandAnswer:
-    """The answer for a command: its faults, what vLLM says of the ``values`` of variables, by name, and the variables
-    that no file in the image reads."""
+    """The answer about a command: its faults; vLLM's errors about the ``values`` of variables, by name; and the
+    ``unread`` variables, whose names are in no file of the image."""
 
     faults: tuple[CommandFault, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict)
@@ -331,8 +332,8 @@ class CommandAnswer:
 
 @dataclass(frozen=True)
 class VllmFacts:
-    """The facts about a vLLM: its ``options`` with their listed values, its ``variables``, the registered names
-    (``choices``) by option without dashes, and the ``fields`` of options that take JSON and refuse any other field."""
+    """The facts about a vLLM: its ``options`` with their choices; its ``variables``; the registered names (``choices``)
+    by option without dashes; and the ``fields`` of JSON options that refuse any other field."""
 
     version: str
     options: Mapping[str, tuple[str, ...]]
@@ -343,14 +344,14 @@ class VllmFacts:
 
 @dataclass(frozen=True)
 class VllmAnswers:
-    """The answers of an image's vLLM: facts, and one for each command, None if it took too long."""
+    """The answers of an image's vLLM: the facts, and an answer for each command, None if the command took too long."""
 
     facts: VllmFacts
     commands: tuple[CommandAnswer | None, ...]
 
 
 def vllm_words_digest() -> str:
-    """The digest of the questions: other questions get other answers of the same image."""
+    """The digest of the questions. Other questions get other answers from the same image."""
     return sha256(_VLLM_WORDS.read_bytes()).hexdigest()
 
 
@@ -358,7 +359,7 @@ def ask_vllm(
     endpoint: Endpoint, image: str, labels: Mapping[str, str], commands: Sequence[Mapping[str, Any]]
 ) -> VllmAnswers:
     """Asks the vLLM of ``image`` about ``commands``, each with its ``argv`` (``serve MODEL …``) and the variables
-    ``env``, in one container without a network, a GPU or a place to write. Raises what `read_installed` raises."""
+    ``env``. They run in one read-only container without a network or a GPU. Raises as `read_installed` does."""
     packed = base64.b64encode(zlib.compress(json.dumps(list(commands)).encode())).decode()
     if len(packed) > _LONGEST_QUESTION:
         raise ImageContentsError(f"the recipes are too long for one check with {image}", hint="check fewer recipes")
@@ -379,14 +380,14 @@ def ask_vllm(
 
 
 def find_python(container: Container) -> str:
-    """Returns the path of the Python in a container that has vLLM, or of another if none has; empty without any."""
+    """Returns the path of the Python in a container that has vLLM, else of any Python; empty without Python."""
     result = container.run(["sh", "-c", _FIND_PYTHON], timeout=READ_SECONDS)
     return "" if result.exit_code else result.last_line
 
 
 def require_python(container: Container, image: str, hint: str = "") -> str:
-    """Returns the path of the Python in a container of ``image`` as `find_python` does. Raises ImageContentsError if
-    there is none, with ``hint``, or it does not run here."""
+    """Returns the path of the Python in a container of ``image``, as `find_python` does. Raises ImageContentsError,
+    with ``hint``, if the image has no Python; ImageContentsError if its programs do not run here."""
     if not containers.can_execute(container):
         raise ImageContentsError(
             f"this engine cannot run the programs of {image}, so its contents are unknown",
@@ -416,8 +417,8 @@ def _answer(container: Container, image: str, argv: list[str]) -> dict[str, Any]
 
 
 def _commit_of(version: str, *texts: str) -> str | None:
-    """The commit that a package was built from: what it says itself, written out in full if another place of the
-    image does so. A place that names another commit is not believed: it may be older than the package."""
+    """The commit that a package was built from, as the package itself states it; in full, if another place in the
+    image has the full commit. Different commits in other places are ignored: they may be older than the package."""
     local = re.search(r"\+(?:.*\.)?g([0-9a-f]{7,40})(?:\.|$)", version)
     stated = [match[1] for match in (_COMMIT.search(text) for text in texts) if match]
     if local:
@@ -439,16 +440,16 @@ def _plain_values(text: str) -> dict[str, str]:
     return {str(key): str(value) for key, value in entries if isinstance(value, str | int | float)}
 
 
-# dpkg-query(1): of the packages that are installed whole, `name:arch` if several processors' are there.
+# dpkg-query(1): lists packages; `name:arch` if a package is installed for several processors.
 _LIST = ("dpkg-query", "--show", "--showformat", r"${db:Status-Abbrev}\t${binary:Package}\t${Version}\n")
 _SECONDS = 60.0
-# Of both the names and the versions: deb-control(5), deb-version(7).
+# Valid names and versions: deb-control(5), deb-version(7).
 _WORD = re.compile("[A-Za-z0-9][A-Za-z0-9.+:~-]*")
 
 
 def read_system_packages(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> dict[str, str]:
-    """The versions of the Debian packages in ``image`` by name; none if it has no dpkg, or its programs do not run
-    here. Raises ImageStateError for a missing image, and BuildFailedError if it does not answer."""
+    """The versions of the fully installed Debian packages in ``image`` by name; empty if it has no dpkg, or its
+    programs do not run here. Raises ImageStateError for a missing image, and BuildFailedError on a timeout."""
     with containers.running(endpoint, image, labels=labels) as container:
         result = container.run(_LIST, timeout=_SECONDS) if containers.can_execute(container) else None
     if result is None or result.exit_code:

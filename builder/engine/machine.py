@@ -1,4 +1,4 @@
-"""The machine of an engine: programs on it, its record, what it has to build with, and the versions of the engine."""
+"""The machine of an engine: programs on it, its record, its resources for building, and the engine's versions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from builder.base.values import dataclass
 from builder.engine import client, containers
 from builder.engine.client import Endpoint, environment, request
 
-# Programs on the machine of an engine: on this one, or by ssh.
+# Programs run on the machine of an engine: this machine, or another machine by ssh.
 
-# Nothing can be typed here: a password, or a question about a host key, is an answer.
+# Nobody can type a password or confirm a host key here, so ssh fails instead of asking.
 _OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 HERE = "unix://"
 _SSH_FAILED = 255
@@ -35,7 +35,7 @@ def run_on_machine(
     environ: Mapping[str, str], host: str, script: str, arguments: Sequence[str] = (), timeout: float = 60
 ) -> str:
     """Runs ``script`` with ``sh`` on the machine of the engine at ``host`` and returns its output. ``arguments`` must
-    be plain words, as ssh gives them to a shell. Raises NodeError."""
+    be plain words, since ssh passes them to a shell. Raises NodeError."""
     command = ["sh", "-s", "--", *arguments]
     if is_here(host):
         argv = command
@@ -93,8 +93,8 @@ def _login(host: str) -> str:
     return f"{f'-p {address.port} ' if address.port else ''}{user}{address.hostname}"
 
 
-# The record of the machine. On this machine its files are read, and the programs have a tenth of a second together: a
-# start does not wait for them. On another one the same files come through ssh, or a short-lived container.
+# The record of the machine. On this machine its files are read directly. Its programs have less than a tenth of a
+# second, so that a start does not wait. On another machine ssh or a short-lived container reads the same files.
 
 PROGRAMS_SECONDS = 0.07
 _FAR_SECONDS, _CONTAINER_SECONDS = 20.0, 60.0
@@ -105,8 +105,8 @@ _LARGEST_FILE = 65536
 def read_machine(
     endpoint: Endpoint, environ: Mapping[str, str], image: str = "", seconds: float = PROGRAMS_SECONDS
 ) -> Machine:
-    """The record of the engine's machine. A machine that is reached neither here nor by ssh is read in a container of
-    ``image``. Whatever cannot be read is empty. ``BUILDER_ROOT`` names another folder than / to read in."""
+    """The record of the engine's machine. If the engine is neither on this machine nor reached by ssh, a container of
+    ``image`` reads the record. Unreadable parts are empty. ``BUILDER_ROOT`` replaces the folder /."""
     version = _engine_version(endpoint)
     if is_here(endpoint.host):
         architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
@@ -129,8 +129,8 @@ def read_machine(
 
 
 def read_in_container(endpoint: Endpoint, image: str) -> dict[str, str]:
-    """The texts of the files of an engine's machine, read in a container of ``image``: its /proc and /sys are the
-    machine's own as long as it asks for no GPU, and its /etc is the image's."""
+    """The texts of the files of an engine's machine, read in a container of ``image``. A container without a GPU has
+    the machine's /proc and /sys. Its /etc is the image's, and is left out."""
     places = [place for place in machine_record.PLACES if not place.startswith("etc/")]
     with containers.running(endpoint, image, labels={"builder.serve.check": "machine"}) as container:
         return _files_of(container.run(["sh", "-c", _script(places)], timeout=_CONTAINER_SECONDS).output)
@@ -144,7 +144,7 @@ def _engine_version(endpoint: Endpoint) -> str:
 
 
 def _outputs(environ: Mapping[str, str], seconds: float) -> dict[str, str]:
-    """The output of each of the programs that ends by itself, without an error, within so many ``seconds``."""
+    """The output of each program; empty if the program fails or does not end within ``seconds``."""
     from concurrent.futures import ThreadPoolExecutor
 
     def run(argv: Sequence[str]) -> str:
@@ -166,7 +166,7 @@ def _outputs(environ: Mapping[str, str], seconds: float) -> dict[str, str]:
 
 
 def _script(places: Sequence[str]) -> str:
-    """A script that prints the beginning of each file, after a line with its path."""
+    """A script that prints, for each file, a line with its path and the first part of its content."""
     return (
         f"cd ${{BUILDER_ROOT:-/}} && for file in {' '.join(places)}; do"
         f' [ -r "$file" ] && printf "\\036%s\\n" "$file" && head -c {_LARGEST_FILE} "$file"; done; :'
@@ -178,27 +178,27 @@ def _files_of(output: str) -> dict[str, str]:
     return {path: text for path, text in pairs if text.strip()}
 
 
-# What the machine has to build with.
+# The machine's resources for building.
 
 _MEMINFO = Path("/proc/meminfo")
 
 
 def read_build_machine(endpoint: Endpoint) -> tuple[int, int | None, int, str] | None:
-    """Returns the processors of the engine's machine, its free (None if unknown) and total memory in bytes, and the
-    folder of the engine's images if it is on this machine. None if another machine builds."""
+    """Returns the number of processors of the engine's machine, its free (None if unknown) and total memory in bytes,
+    and the folder of the engine's images if it is on this machine. None if another machine builds."""
     if endpoint.builds_elsewhere:
         return None
     info = request(endpoint, "GET", "/info", timeout=30)
     total, free, data_root = int(info.get("MemTotal") or 0), None, ""
     sizes = processes.sizes(processes.text(_MEMINFO))
-    # A socket of this machine may lead into a virtual machine.
+    # A socket of this machine may lead to a virtual machine.
     if endpoint.host.startswith("unix://") and sizes.get("MemTotal") == total and "MemAvailable" in sizes:
         free, data_root = sizes["MemAvailable"], str(info.get("DockerRootDir") or "")
     return int(info.get("NCPU") or 1), free, total, data_root
 
 
 def free_disk(data_root: str) -> int | None:
-    """Returns the bytes that are free in a folder of images; None if it cannot be looked at."""
+    """Returns the free bytes on the disk of a folder of images; None if the folder is unknown or cannot be read."""
     import shutil
 
     try:
@@ -211,7 +211,7 @@ def free_disk(data_root: str) -> int | None:
 
 
 def query_buildx(endpoint: Endpoint, *arguments: str, timeout: float) -> subprocess.CompletedProcess[str] | None:
-    """Runs buildx for this engine; None if it does not start, or does not end within ``timeout`` seconds."""
+    """Runs buildx for this engine. None if buildx does not start, or does not end within ``timeout`` seconds."""
     argv = [*endpoint.buildx, *arguments]
     environ = {**os.environ, **environment(endpoint)}
     try:
@@ -222,7 +222,8 @@ def query_buildx(endpoint: Endpoint, *arguments: str, timeout: float) -> subproc
 
 # 23.0 is the first engine that records the provenance of a build (BuildKit 0.11).
 OLDEST_ENGINE = (23, 0)
-# 0.14 is the first to write what a build used (materials) into the metadata file: https://github.com/docker/buildx/pull/2280
+# 0.14 is the first buildx that writes a build's materials into the metadata file:
+# https://github.com/docker/buildx/pull/2280
 OLDEST_BUILDX = (0, 14)
 INSTALL_HINT = (
     "Debian and Ubuntu: Docker's own packages docker-ce and docker-buildx-plugin "
@@ -234,8 +235,8 @@ _BUILDX_WAIT = 20.0
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of an engine and of buildx; the engine's ``platform`` (``linux/arm64``), the folder of all its data
-    on its machine (``data_root``), and whether it can give a container an NVIDIA GPU and limit its memory and swap."""
+    """The versions of an engine and of buildx; the engine's ``platform`` (``linux/arm64``); the folder of all its data
+    on its machine (``data_root``); and whether it supports NVIDIA GPUs (``nvidia``) and limits of memory and swap."""
 
     engine: str
     buildx: str
@@ -247,13 +248,13 @@ class Versions:
 
 
 def require_engine(endpoint: Endpoint) -> str:
-    """The engine's version and platform, in words. Raises EngineError if it does not answer or is too old."""
+    """The engine's version and platform, as a text. Raises EngineError if the engine does not answer or is too old."""
     version = _version(endpoint)
     return f"Docker {version.get('Version')} on {version.get('Os')}/{version.get('Arch')}"
 
 
 def require_supported(endpoint: Endpoint) -> Versions:
-    """Returns the versions. Raises EngineError, with what to install, if anything is missing or too old."""
+    """Returns the versions. Raises EngineError, with a hint on what to install, if anything is missing or too old."""
     version = _version(endpoint)
     buildx_version = buildx(endpoint)
     if _numbers(buildx_version) < OLDEST_BUILDX:
@@ -278,7 +279,7 @@ def has_nvidia(endpoint: Endpoint) -> bool:
 
 
 def _nvidia(info: Mapping[str, Any]) -> bool:
-    # By CDI, the Container Device Interface, engines from 28.2 on know devices.
+    # Since 28.2, engines list the devices of CDI, the Container Device Interface.
     devices = [str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or ()]
     return "nvidia" in (info.get("Runtimes") or {}) or any(each.startswith("nvidia.com/gpu=") for each in devices)
 
@@ -291,7 +292,7 @@ def platform(endpoint: Endpoint) -> str:
 def buildx(endpoint: Endpoint) -> str:
     """Returns the version of buildx. Raises EngineError if buildx is missing."""
     result = query_buildx(endpoint, "version", timeout=_BUILDX_WAIT)
-    # `github.com/docker/buildx v0.29.1 a32761a…`; distributions leave the v out or add to the number.
+    # `github.com/docker/buildx v0.29.1 a32761a…`. Some distributions leave out the v, or extend the number.
     match = re.search(r"\bv?(\d+\.\d+\S*)", result.stdout) if result else None
     if not result or result.returncode or not match:
         message = f"`{' '.join(endpoint.buildx)}` does not run: building needs Docker's buildx plugin"
@@ -300,7 +301,7 @@ def buildx(endpoint: Endpoint) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Returns the leading numbers of a version; (0,) without any, which is older than everything."""
+    """Returns the leading numbers of a version; (0,), which is older than every version, if there are no numbers."""
     match = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in match[0].split(".")) if match else (0,)
 

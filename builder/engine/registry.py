@@ -1,7 +1,7 @@
-"""Requests to a registry: logins, digests and copies by the engine and buildx, then its tags and what it says of each.
-The engine has no question for tags, labels and sizes:
+"""Requests to a registry, with the user's login. The engine and buildx handle digests and copies. The engine has no
+requests for tags, labels and sizes, so this module asks the registry for them:
 https://github.com/opencontainers/distribution-spec/blob/main/spec.md and
-https://distribution.github.io/distribution/spec/auth/token/ say how they are asked for."""
+https://distribution.github.io/distribution/spec/auth/token/"""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def credentials(reference: str) -> dict[str, str]:
-    """Returns the user's login for the registry of ``reference``, as Docker keeps it; empty without any. Raises
-    SourceError if Docker's configuration or its credential helper cannot be read."""
+    """Returns the user's login for the registry of ``reference`` from Docker's configuration; empty without a login.
+    Raises SourceError if Docker's configuration or its credential helper cannot be read."""
     from docker import auth
     from docker.errors import DockerException
 
@@ -38,13 +38,12 @@ def credentials(reference: str) -> dict[str, str]:
         hint = "repair ~/.docker/config.json or its credential helper, or log in again with `docker login`"
         message = f"the login for the registry of {reference} cannot be read: {error}"
         raise SourceError(message, hint=hint) from None
-    # Docker's file and its credential helpers write the names differently.
+    # Docker's file and its credential helpers use different case for the keys.
     return {key.lower(): value for key, value in login.items()}
 
 
 def auth_headers(reference: str) -> dict[str, str]:
-    """Returns the header that gives the engine the `credentials` for the registry of ``reference``; empty without
-    any."""
+    """Returns the header with the `credentials` for the registry of ``reference``; empty without a login."""
     from docker import auth
 
     login = credentials(reference)
@@ -59,14 +58,14 @@ _UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
 
 def describe(endpoint: Endpoint, reference: str, wait: float) -> dict[str, Any]:
     """The descriptor and the platforms of ``reference`` in its registry. The engine asks, with its network, proxies
-    and mirrors and the user's login, for ``wait`` seconds at most. Raises EngineHTTPError, EngineTimeoutError."""
+    and mirrors and the user's login, for at most ``wait`` seconds. Raises EngineHTTPError and EngineTimeoutError."""
     path = f"/distribution/{quoted(reference)}/json"
     answer: dict[str, Any] = request(endpoint, "GET", path, headers=auth_headers(reference), timeout=wait)
     return answer
 
 
 def manifest_digest(endpoint: Endpoint, reference: str) -> str | None:
-    """Returns the digest of ``reference`` in its registry; None if that has no such image. Raises TransferError."""
+    """Returns the digest of ``reference`` in its registry; None if the image does not exist. Raises TransferError."""
     try:
         return str(describe(endpoint, reference, WAIT)["Descriptor"]["digest"])
     except EngineHTTPError as error:
@@ -79,8 +78,8 @@ def manifest_digest(endpoint: Endpoint, reference: str) -> str | None:
 
 
 def copy_image(endpoint: Endpoint, source: str, target: str) -> None:
-    """Copies an image of a registry to another as it is, with all its platforms, so that its digest stays. Layers that
-    exist there are not sent again. Raises TransferError if the image cannot be read or written."""
+    """Copies an image with all its platforms from one registry to another. The digest stays the same. Existing layers
+    are not sent again. Raises TransferError if the image cannot be read or written."""
     result = machine.query_buildx(
         endpoint, "imagetools", "create", "--prefer-index=false", "--tag", target, source, timeout=_COPY_WAIT
     )
@@ -91,7 +90,7 @@ def copy_image(endpoint: Endpoint, source: str, target: str) -> None:
         raise TransferError(f"{source} was not copied to {target}: {why}", hint=hint)
 
 
-# The tags of a registry, and what it says of each: the day, the labels and the size.
+# The tags of a registry, each with its day, labels and size.
 
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(images.DIGEST)
@@ -103,7 +102,7 @@ _SECTION, _LARGEST_CACHE = "described", 5000
 _CERTIFICATES = Path("/etc/docker/certs.d")
 _MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
 _ACCEPTED = {"accept": ", ".join((*archives.INDEX_TYPES, *_MANIFESTS, "*/*")), "accept-encoding": "identity"}
-# The last words of the labels that communities use, such as `vllm-version`, `dev.arena.vllm.hash`.
+# The ends of labels in community images, such as `vllm-version` and `dev.arena.vllm.hash`.
 _LABELS = {
     "vllm": re.compile(r"vllm[._-](?:version|ref)"),
     "vllm_commit": re.compile(r"vllm[._-](?:hash|commit|sha)"),
@@ -116,8 +115,8 @@ _HINT = "check the name and the network; a private registry needs `docker login`
 
 @dataclass(frozen=True)
 class PublishedImage:
-    """An image of a registry: the digest of its tag, the day in its tag or else the day on which it was made
-    (``YYYY-MM-DD``, or empty), what its labels say (by the keys of ``_LABELS``), and its packed size in bytes."""
+    """An image of a registry: the digest of its tag; the day in its tag, or else the day of its creation
+    (``YYYY-MM-DD``, or empty); the values of its labels, by the keys of ``_LABELS``; and its packed size in bytes."""
 
     tag: str
     day: str
@@ -127,8 +126,8 @@ class PublishedImage:
 
 
 def on_day(endpoint: Endpoint, reference: str) -> str:
-    """Returns ``NAME:TAG`` for ``NAME@DATE``: the last tag of that day. Any other reference is returned unchanged.
-    Raises SourceError if the registry does not answer, or has no tag of that day."""
+    """Returns ``NAME:TAG``, with the last tag of the day, for ``NAME@DATE``; any other reference unchanged. Raises
+    SourceError if the registry does not answer, or has no tag of that day."""
     name, day = images.split_day(reference)
     if not day:
         return reference
@@ -142,7 +141,7 @@ def on_day(endpoint: Endpoint, reference: str) -> str:
 
 
 def tags(endpoint: Endpoint, repository: str) -> tuple[str, ...]:
-    """Returns all tags that a registry has of ``repository``. Raises SourceError if it cannot be read."""
+    """Returns all tags of ``repository`` in its registry. Raises SourceError if the registry cannot be read."""
     every: dict[str, None] = {}
     last = ""
     with _session(endpoint, repository) as session:
@@ -150,7 +149,7 @@ def tags(endpoint: Endpoint, repository: str) -> tuple[str, ...]:
             answer = session.get("tags/list?" + urlencode({"n": _PAGE, **({"last": last} if last else {})}))
             listed = records.parse_json(answer.content).get("tags") or ()
             every |= dict.fromkeys(tag for tag in listed if _TAG.fullmatch(tag))
-            # Only the place to go on is taken from the link: the registry chooses no address for us.
+            # From the link, only the next position is used: the registry must not choose the next address.
             link = re.search(r"<([^>]*)>", answer.headers.get("link", ""))
             following = parse_qs(urlsplit(link[1]).query).get("last", [""])[0] if link else ""
             if not following or following == last:
@@ -160,12 +159,12 @@ def tags(endpoint: Endpoint, repository: str) -> tuple[str, ...]:
 
 
 def dated_tags(endpoint: Endpoint, repository: str) -> list[tuple[str, str]]:
-    """Returns the tags that have a day, each after its day, in their order. Raises SourceError as `tags` does."""
+    """Returns the tags that have a day, as sorted pairs of day and tag. Raises SourceError as `tags` does."""
     return sorted((images.day_of(tag), tag) for tag in tags(endpoint, repository) if images.day_of(tag))
 
 
 def digests(endpoint: Endpoint, repository: str, wanted: Iterable[str]) -> dict[str, str]:
-    """Returns the digests that the tags ``wanted`` stand for, by tag. Docker Hub does not count these requests as pulls
+    """Returns the digests of the tags ``wanted``, by tag. Docker Hub does not count these requests as pulls
     (https://docs.docker.com/docker-hub/usage/pulls/). Raises SourceError as `tags` does."""
     with _session(endpoint, repository) as session:
         return _digests(session, wanted)
@@ -174,9 +173,9 @@ def digests(endpoint: Endpoint, repository: str, wanted: Iterable[str]) -> dict[
 def published(
     endpoint: Endpoint, repository: str, wanted: Iterable[str], platform: str, cache: Path
 ) -> tuple[PublishedImage, ...]:
-    """Reads what the registry says of the tags ``wanted``, for ``platform`` (``linux/arm64``); an image that is not for
-    it is left out. What was read is remembered by its digest in the file ``cache``, since Docker Hub counts each
-    manifest as a pull. Raises SourceError as `tags` does."""
+    """Returns the images of the tags ``wanted`` for ``platform`` (``linux/arm64``); images for other platforms are left
+    out. The file ``cache`` stores each description by digest, since Docker Hub counts each manifest as a pull. Raises
+    SourceError as `tags` does."""
     from concurrent.futures import ThreadPoolExecutor
 
     section = f"{_SECTION} {platform}"
@@ -197,7 +196,7 @@ def published(
 
 def manifest_fingerprint(endpoint: Endpoint, reference: str, platform: str) -> str:
     """Returns the fingerprint (`images.fingerprint`) of ``reference`` in its registry, from the image's configuration;
-    empty for an image that is not for ``platform``. Raises TransferError if it cannot be read."""
+    empty if the image is not for ``platform``. Raises TransferError if the image cannot be read."""
     repository, version = images.split_tag(reference)
     names = {"Os": "os", "Architecture": "architecture", "Variant": "variant", "Created": "created", "Config": "config"}
     try:
@@ -222,7 +221,7 @@ def _digests(session: _RegistrySession, wanted: Iterable[str]) -> dict[str, str]
 
 
 def _described(session: _RegistrySession, digest: str, platform: str) -> dict[str, Any]:
-    """The day, labels and size of a `PublishedImage`; empty for an image of another platform."""
+    """The day, labels and size of a `PublishedImage`; empty for an image for another platform."""
     manifest, configuration = _image(session, digest, platform)
     written = sorted(((configuration.get("config") or {}).get("Labels") or {}).items())
     labels = {}
@@ -238,7 +237,7 @@ def _described(session: _RegistrySession, digest: str, platform: str) -> dict[st
 
 def _image(session: _RegistrySession, version: str, platform: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The manifest and the configuration (https://github.com/opencontainers/image-spec/blob/main/config.md) of a tag or
-    digest for ``platform``; both empty if it has none for it."""
+    digest for ``platform``; both are empty if the image is not for this platform."""
     manifest = records.parse_json(session.get(f"manifests/{version}").content)
     if isinstance(manifest.get("manifests"), list):
         entry = next((each for each in manifest["manifests"] if _is_for(each.get("platform"), platform)), None)
@@ -260,12 +259,12 @@ def _digest(descriptor: Mapping[str, Any]) -> str:
 
 
 def download_image(endpoint: Endpoint, repository: str, digest: str, receive: Receive) -> Descriptor:
-    """Reads an image with all its platforms: ``receive`` gets the digest, the size and the pieces of each blob, what a
-    blob refers to before itself, and need not take the pieces of one that it has. Returns the image's descriptor.
-    Raises SourceError as `tags` does, and if a manifest has another digest."""
+    """Reads an image with all its platforms. ``receive`` gets each blob: its digest, its size and its pieces, always
+    after the blobs that it refers to. ``receive`` need not read the pieces of a blob that it already has. Returns the
+    image's descriptor. Raises SourceError as `tags` does, and if a manifest has another digest."""
 
     def pieces(blob: str) -> Iterator[bytes]:
-        # A token of its own: one lasts for minutes, and a layer of some gigabytes takes longer.
+        # Each blob gets a new token: a token expires after minutes, and a layer of some gigabytes takes longer.
         with _session(endpoint, repository) as own:
             yield from own.pieces(f"blobs/{blob}")
 
@@ -286,7 +285,7 @@ def download_image(endpoint: Endpoint, repository: str, digest: str, receive: Re
 
 @dataclass(frozen=True)
 class _RegistrySession:
-    """A way to GET what a registry has of one repository, whose address is ``root``."""
+    """GET requests to a registry about one repository, whose address is ``root``."""
 
     client: Any
     root: str
@@ -302,7 +301,7 @@ class _RegistrySession:
 
 @contextmanager
 def _session(endpoint: Endpoint, repository: str) -> Iterator[_RegistrySession]:
-    """A session with the user's login. In the block every failure is a SourceError."""
+    """A session with the user's login. In the block, every failure is a SourceError."""
     host, _, path = images.with_registry(repository).partition("/")
     login = credentials(repository)
     secure, ca_file = _is_secure(endpoint, host), _CERTIFICATES / host / "ca.crt"
@@ -332,7 +331,7 @@ def _successful(answer: Any, what: str) -> Any:
 
 
 def _authorization(client: Any, refused: Any, login: Mapping[str, str], *, secure: bool) -> str:
-    """The header that the registry wants, after it ``refused`` a request without one; empty if there is no login."""
+    """The header that the registry requires after it ``refused`` a request; empty without a login."""
     scheme, _, rest = refused.headers.get("www-authenticate", "").partition(" ")
     user, password = login.get("username", ""), login.get("password", "")
     basic = f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}" if user else ""
@@ -354,7 +353,7 @@ def _authorization(client: Any, refused: Any, login: Mapping[str, str], *, secur
 
 
 def _is_secure(endpoint: Endpoint, host: str) -> bool:
-    """False if the engine speaks to the registry without TLS: on this machine, and for ``insecure-registries``."""
+    """False if the engine uses no TLS for the registry: on this machine, and for ``insecure-registries``."""
     configuration = request(endpoint, "GET", "/info").get("RegistryConfig") or {}
     if index := (configuration.get("IndexConfigs") or {}).get(host):
         return bool(index.get("Secure", True))

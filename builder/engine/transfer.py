@@ -1,4 +1,4 @@
-"""Images are copied between engines and registries; only the layers that the other side lacks are transferred."""
+"""Copies images between engines and registries; only missing layers are transferred."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from builder.engine.client import Endpoint
 
 
-# https://docs.docker.com/reference/api/engine/ (ImagePush, ImageCreate); the response is a JSON object a line.
+# https://docs.docker.com/reference/api/engine/ (ImagePush, ImageCreate). The response is one JSON object per line.
 
-# An engine reports its progress several times a second, and repeats itself while a registry hangs.
+# An engine reports its progress several times a second, and repeats the same progress while a registry hangs.
 IDLE = 120.0
-# The last status of a push, `7: digest: sha256:… size: 855`, on either image store.
+# The last status of a push, on both image stores: `7: digest: sha256:… size: 855`.
 _PUSHED_DIGEST = re.compile(f"digest: ({DIGEST}) size: ")
 
 
 @dataclass(frozen=True)
 class LayerProgress:
-    """The progress of a transfer, in bytes of the layers that the other side lacks, or ``unpacking`` them."""
+    """The progress of a transfer, in bytes of the missing layers; ``unpacking`` while the engine unpacks them."""
 
     current: int
     total: int
@@ -48,7 +48,7 @@ class LayerProgress:
 
 @dataclass(frozen=True)
 class PulledLayers:
-    """The layers that a pull fetched: their number, and the bytes of those large enough for progress to be reported."""
+    """The layers that a pull fetched: their number, and the bytes of layers large enough to report progress."""
 
     layers: int
     bytes: int
@@ -63,7 +63,7 @@ OnLayerProgress = Callable[[LayerProgress], None]
 
 @dataclass
 class _Layers:
-    """The layers of a transfer; ``amounts`` are bytes transferred, and bytes in all, by layer."""
+    """The layers of a transfer; ``amounts`` are the transferred and the total bytes by layer."""
 
     amounts: dict[str, tuple[int, int]] = field(default_factory=dict)
     lacking: set[str] = field(default_factory=set)
@@ -72,7 +72,7 @@ class _Layers:
     changed_at: float = field(default_factory=time.monotonic)
 
     def record(self, status: Mapping[str, Any]) -> LayerProgress | None:
-        """Records a status; returns the progress of all layers if it changes that."""
+        """Records a status; returns the progress of all layers if the status changed it."""
         phase, layer, detail = status.get("status"), status.get("id", ""), status.get("progressDetail") or {}
         if self.last.get(layer) != (phase, detail.get("current")):
             self.last[layer] = (phase, detail.get("current"))
@@ -94,8 +94,8 @@ class _Layers:
 def push_image(
     endpoint: Endpoint, reference: str, auth_headers: Mapping[str, str], on_progress: OnLayerProgress
 ) -> str:
-    """Pushes the engine's image of this reference; returns the digest that the reference now has in the registry.
-    Raises TransferError if the registry did not take all of it: the next try need not send those layers again."""
+    """Pushes the engine's image with this reference; returns the digest that the reference now has in the registry.
+    Raises TransferError if the push is incomplete; the next push does not send the received layers again."""
     repository, tag = split_tag(reference)
     path = f"/images/{quoted(repository)}/push"
     return _follow(endpoint, path, {"tag": tag}, auth_headers, on_progress, f"{reference} was not pushed").digest
@@ -109,8 +109,8 @@ def pull_layers(
     on_progress: OnLayerProgress,
     platform: str = "",
 ) -> PulledLayers:
-    """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``); returns the layers that the engine lacked.
-    Raises TransferError if not all of it came, or if the content does not match its digests."""
+    """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``); returns the layers that the engine did not
+    have. Raises TransferError if the pull is incomplete, or if the content does not match its digests."""
     query = {"fromImage": repository, "tag": version, **({"platform": platform} if platform else {})}
     layers = _follow(endpoint, "/images/create", query, auth_headers, on_progress, f"{repository} was not pulled")
     return PulledLayers(len(layers.lacking), layers.sums()[1])
@@ -126,7 +126,7 @@ def _follow(
 ) -> _Layers:
     layers = _Layers()
     where = f"{failed} (engine: {endpoint.origin})"
-    headers = {"X-Registry-Auth": "e30=", **auth_headers}  # `{}`: no credentials, unless there are some
+    headers = {"X-Registry-Auth": "e30=", **auth_headers}  # `{}`: no credentials, the default
     body = stream(endpoint, path, query=dict(query), method="POST", headers=headers, timeout=IDLE, idle=IDLE)
     stuck = f"{where}: nothing has moved for {IDLE:g} seconds"
     stuck_hint = "check that the registry answers, and that its disk and the network are not too slow"
@@ -159,7 +159,7 @@ def _hint(error: str) -> str:
         return "log in first: `docker login REGISTRY`"
     if (
         "unexpected commit digest" in lowered
-    ):  # containerd keeps the part until its next clean-up, and would take it again
+    ):  # containerd keeps this part until its next clean-up, and would use it again
         return "a layer arrived damaged: run the command again in a minute, when the engine has removed that part"
     if "server gave http response to https client" in lowered:
         return 'the registry has no TLS: add it to "insecure-registries" in the daemon.json of this engine'
@@ -168,13 +168,13 @@ def _hint(error: str) -> str:
     )
 
 
-# A temporary registry on this machine's loopback, through which images are copied to other machines. Its data stays
-# in a volume of the engine, so that the next copy has only the new layers to push. `docker volume rm
-# builder-registry` frees that space; the next copy then starts from nothing.
+# A temporary registry on this machine's loopback copies images to other machines. Its data stays in a volume of the
+# engine, so that the next copy pushes only new layers. `docker volume rm builder-registry` frees that space; the next
+# copy then pushes all layers.
 
 LABEL = "builder.registry"
 VOLUME = "builder-registry"
-# Docker's own registry; any that keeps its data in /var/lib/registry and reads REGISTRY_HTTP_ADDR works as well.
+# Docker's own registry. Any registry that uses /var/lib/registry and REGISTRY_HTTP_ADDR also works.
 IMAGE = "registry:3"
 _START_WAIT = 20.0
 _OWN_REGISTRY_HINT = "set `registry:` in builder.yaml: images then travel through that registry"
@@ -187,7 +187,7 @@ def serving(endpoint: Endpoint, environ: Mapping[str, str], on_progress: OnLayer
     if not endpoint.host.startswith("unix://"):
         message = f"the engine at {endpoint.host} is not on this machine, so builder cannot start a registry beside it"
         raise TransferError(message, hint=_OWN_REGISTRY_HINT)
-    for orphan in containers.container_listing(endpoint, LABEL):  # of a process that was killed
+    for orphan in containers.container_listing(endpoint, LABEL):  # of a killed process
         if not Path("/proc", orphan["Labels"][LABEL]).exists():
             containers.remove_container(endpoint, orphan["Id"])
     port = processes.free_port()
@@ -218,7 +218,7 @@ def _create(endpoint: Endpoint, image: str, port: int, on_progress: OnLayerProgr
         "Image": image,
         "Env": [f"REGISTRY_HTTP_ADDR=127.0.0.1:{port}", "REGISTRY_LOG_LEVEL=warn", "OTEL_TRACES_EXPORTER=none"],
         "Labels": {LABEL: str(os.getpid())},
-        # On the host's network, only this machine reaches it, whatever the engine's bridges are.
+        # With the host's network, only this machine can reach the registry; the engine's bridges do not matter.
         "HostConfig": {"NetworkMode": "host", "AutoRemove": True, "Binds": [f"{VOLUME}:/var/lib/registry"]},
     }
     container_id: str = request(endpoint, "POST", "/containers/create", body=body)["Id"]
@@ -235,20 +235,20 @@ def _await(endpoint: Endpoint, container: str, port: int) -> None:
         else:
             return
     lines = []
-    with suppress(EngineHTTPError):  # a container that ended is removed
+    with suppress(EngineHTTPError):  # the engine removes a container that ended
         lines = [line.text for line in containers.container_log(endpoint, container, tail=1)]
     message = f"the registry for the copy did not start: {''.join(lines) or 'it does not answer'}"
     raise TransferError(message, hint=_OWN_REGISTRY_HINT)
 
 
-# ssh's message after it requested any free port of the other machine.
+# ssh's message after a request for any free port of the other machine.
 _ALLOCATED = re.compile(r"Allocated port (\d+) for remote forward")
 _OPTIONS = (
     *("-N", "-T"),
     *("-o", "ExitOnForwardFailure=yes"),
     *("-o", "BatchMode=yes"),
     *("-o", "ServerAliveInterval=15"),
-    # A connection that others share would keep the forwarding when this copy ends.
+    # A shared connection would keep the forwarding after this copy.
     *("-o", "ControlMaster=no", "-o", "ControlPath=none"),
     *("-o", "LogLevel=INFO"),
 )
@@ -266,8 +266,8 @@ def require_route(endpoint: Endpoint) -> None:
 
 @contextmanager
 def to_loopback(endpoint: Endpoint, port: int) -> Iterator[int]:
-    """Forwards a port of the node's own 127.0.0.1 to ``port`` on this machine's during the block; yields the former. A
-    node on this machine needs no tunnel; to one behind ssh, a reverse tunnel is opened. Raises TransferError."""
+    """Forwards a port on the node's 127.0.0.1 to ``port`` on this machine's during the block; yields the node's port.
+    A node on this machine needs no tunnel; a node behind ssh gets a reverse tunnel. Raises TransferError."""
     require_route(endpoint)
     if endpoint.host.startswith("unix://"):
         yield port

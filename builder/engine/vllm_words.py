@@ -1,9 +1,9 @@
 """Asks the vLLM of an image about options, variables and names: `installed.ask_vllm` runs this file in a container.
 
-It uses nothing but the standard library and the image's own vLLM (0.19 to 0.33). Its arguments are the pieces of a
-list: JSON, packed by zlib and base64. The list has the ``argv`` of each `vllm serve` with the ``env`` of its recipe.
-vLLM itself parses and validates each command, and does no more: it loads no model, and reads no file that a recipe
-names. The last line that is printed is the answer.
+It uses only the standard library and the image's own vLLM (0.19 to 0.33). Its arguments are the pieces of a list: JSON,
+packed with zlib and base64. The list has the ``argv`` of each `vllm serve` with the ``env`` of its recipe. vLLM itself
+parses and validates each command, and does nothing else: it loads no model, and reads no file that a recipe names. The
+last line of the output is the answer.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from typing import Any, NoReturn, get_args
 
 Json = dict[str, Any]
 
-SECONDS = 20  # for one command: a value may be made so that its parser never ends
+SECONDS = 20  # for one command: some values could keep their parser busy forever
 MOST_FAULTS = 20
 LONGEST_MESSAGE = 600
-# vLLM opens the files of these, or imports them. They come from mods or volumes, which are not here.
+# vLLM opens or imports the files of these options. The files come from mods or volumes, which are missing here.
 FILES = {"--config", "--chat-template", "--tool-parser-plugin", "--reasoning-parser-plugin"}
 PLUGINS = {"--tool-parser-plugin", "--reasoning-parser-plugin"}
 
 
 class RefusedCommandError(Exception):
-    """vLLM's parser refused a command, and said why."""
+    """vLLM's parser refused a command; the text is its reason."""
 
 
 class OverError(BaseException):
@@ -49,7 +49,7 @@ def is_option(word: str) -> bool:
 
 
 def name_of(word: str) -> str:
-    """The option in a word, as vLLM spells it: ``--max_model_len=8`` is ``--max-model-len``."""
+    """The option in a word, in vLLM's spelling: ``--max_model_len=8`` is ``--max-model-len``."""
     name = word.partition("=")[0]
     return name.partition(".")[0].replace("_", "-") if name.startswith("--") else name
 
@@ -70,7 +70,7 @@ def without(argv: list[str], names: set[str]) -> list[str]:
 
 
 def take_a_platform() -> None:
-    """Without a GPU, vLLM for CUDA takes no platform and makes no parser. It gets the one that it was built for."""
+    """Without a GPU, vLLM for CUDA selects no platform and makes no parser. This sets the platform of its build."""
     platforms: Any = importlib.import_module("vllm.platforms")
     if platforms.current_platform.is_unspecified():
         try:
@@ -80,7 +80,7 @@ def take_a_platform() -> None:
 
 
 class Vllm:
-    """The image's vLLM: its parser of `vllm serve`, and what it validates after that."""
+    """The image's vLLM: its parser of `vllm serve`, and its validation after parsing."""
 
     def __init__(self) -> None:
         take_a_platform()
@@ -95,11 +95,11 @@ class Vllm:
         self.options = self.command.subparser_init(subparsers)
 
     def refusal(self, argv: list[str], *, plugins: bool) -> str:
-        """The reason for which vLLM refuses ``argv``; empty if it takes it."""
+        """The reason why vLLM refuses ``argv``; empty if vLLM accepts it."""
         try:
             args = self.parser.parse_args(argv)
             self.command.validate(args)
-            # The server does this before it loads anything. Plugins may register further names, and are not here.
+            # The server validates this before it loads anything. Plugins may register more names, and are missing here.
             checks = sys.modules.get(getattr(self.serve.setup_server, "__module__", ""))
             check = getattr(checks, "validate_api_server_args", None)
             if check and not plugins and not getattr(args, "headless", False):
@@ -113,7 +113,7 @@ class Vllm:
         return ""
 
     def faults(self, argv: list[str]) -> list[Json]:
-        """All that vLLM refuses in ``argv``: the parser stops at the first fault, so each one is taken out in turn."""
+        """All faults of ``argv``. The parser stops at the first fault, so each refused option is removed in turn."""
         plugins = any(name_of(word) in PLUGINS for word in argv)
         rest = without(argv, FILES)
         faults: list[Json] = []
@@ -129,7 +129,7 @@ class Vllm:
         return faults
 
     def accused(self, message: str, argv: list[str]) -> set[str]:
-        """The options of ``argv`` that a message of the parser is about."""
+        """The options of ``argv`` at fault, according to a message of the parser."""
         used = {name_of(word) for word in argv if is_option(word)}
         if message.startswith("maximum recursion depth"):
             deepest = max((word.count("{") + word.count("["), at) for at, word in enumerate(argv))[1]
@@ -146,7 +146,7 @@ class Vllm:
 
 
 def registries() -> Json:
-    """The names that vLLM has registered by option, and the fields of its JSON options that refuse any other."""
+    """The registered names by option, and the fields of JSON options that refuse any other field."""
     choices: dict[str, list[str]] = {}
     fields: dict[str, list[str]] = {}
     with contextlib.suppress(Exception):
@@ -170,12 +170,12 @@ def registries() -> Json:
 
 
 def texts(kind: Any) -> set[str]:
-    """The texts of a ``Literal`` type, and of those that it is made of."""
+    """The texts of a ``Literal`` type and of the types in it."""
     return {kind} if isinstance(kind, str) else set().union(*map(texts, get_args(kind)))
 
 
 def unread(names: set[str], registered: set[str]) -> set[str]:
-    """The ``names`` that are neither ``registered`` nor in any file of vLLM and the Python modules beside it."""
+    """The ``names`` that are neither ``registered`` nor in any file of vLLM or of other Python modules."""
     missing = {name: name.encode() for name in names - registered}
     package = Path(sys.modules["vllm"].__file__ or "").parent
     for folder, suffixes in ((package, (".py", ".so", ".json", ".cu")), (package.parent, (".py", ".pth"))):
@@ -190,7 +190,7 @@ def unread(names: set[str], registered: set[str]) -> set[str]:
 
 
 def variable_faults(env: Json, registered: Json) -> Json:
-    """Returns what vLLM says about refused values, by variable."""
+    """Returns vLLM's errors about refused values, by variable."""
     result = {}
     for name in env.keys() & registered.keys():
         try:
@@ -218,7 +218,7 @@ def main(commands: list[Json]) -> Json:
             os.environ.update(each["env"])
             faults, values = vllm.faults(each["argv"]), variable_faults(each["env"], variables)
             answers.append({"faults": faults, "values": values, "unread": sorted(lost & each["env"].keys())})
-        except (OverError, ValueError):  # or text that no variable can hold
+        except (OverError, ValueError):  # ValueError: a variable cannot contain this text
             answers.append(None)
         finally:
             signal.alarm(0)

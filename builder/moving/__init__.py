@@ -1,1 +1,1 @@
-"""Files, images and projects from and to other places: copies, archives, machines, migration."""
+"""Files, images and projects move between places: copies, archives, machines, migration."""

@@ -1,7 +1,7 @@
-"""An archive is one file with a numbered image and everything that the project records of it. It is a tar of an OCI
-image layout. Its folder ``builder/`` holds the number's build directory (``build/``), its excerpt of images.lock,
-compile caches where they were wanted (``caches/``), and, written last, ``archive.json`` with its sha256: the image, and
-the sha256 of the other files. Anyone may have made an archive, so all is checked."""
+"""An archive is one file with a numbered image and all records of the project about it. It is a tar of an OCI image
+layout. Its folder ``builder/`` contains the number's build directory (``build/``), its excerpt of images.lock, and
+optional compile caches (``caches/``). The last files are ``archive.json``, with the image and the sha256 of the other
+files, and its own sha256. An archive is untrusted, so everything is checked."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Archive:
-    """The contents of an archive: the number and its excerpt of images.lock (``part``), its build directory (empty if
-    that was lost), its blobs by digest, and its compile caches with their members by path."""
+    """The contents of an archive: the number, its excerpt of images.lock (``part``), its build directory (empty if it
+    was lost), its blobs by digest, and its compile caches with their members by path."""
 
     name: ImageName
     part: Lock
@@ -63,8 +63,8 @@ class Archive:
 
 
 def lock_excerpt(lock: Lock, name: ImageName) -> Lock:
-    """The excerpt of images.lock for a number: its record, and the models paired with it. ``next`` stays that of the
-    repository, since all smaller numbers are taken."""
+    """The excerpt of images.lock for a number: its record, and the models paired with it. The repository keeps its
+    ``next``, since all smaller numbers are used."""
     repository = lock.images[name.repository]
     image = replace(repository.numbers[name.number], pruned=None)
     models = {model: Model(lock.models[model].pairing) for model in lock.models_on(name)}
@@ -79,7 +79,7 @@ def write_metadata(
     top: Descriptor,
     compiled: tuple[TravelingCaches, Path] | None = None,
 ) -> None:
-    """Writes the folder ``builder/``, with the ``compiled`` files of a folder."""
+    """Writes the folder ``builder/``. ``compiled`` has the compile caches and their folder."""
     files = {LOCK: StagedFile(text.dump_lock(part).encode())} | {BUILD + path: file for path, file in build.items()}
     for path, file in files.items():
         writer.add(path, file.content, executable=file.executable)
@@ -120,8 +120,8 @@ def unreadable(path: Path, error: OSError) -> TransferError:
 
 
 def load_stream(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tuple[int, Iterator[bytes]]:
-    """The size in bytes and the content of an archive that the engine loads as ``tag``. Every blob is compared with its
-    digest as it is read; the iterator raises TransferError where they differ."""
+    """The size in bytes and the content of an archive that the engine loads as ``tag``. Each blob is compared with its
+    digest during reading; the iterator raises TransferError if they differ."""
 
     def content_of(digest: str, member: Member) -> Iterator[bytes]:
         mismatch = damaged(path, f"the content of {digest} does not match its digest")
@@ -142,8 +142,8 @@ _LARGEST_MANIFEST = 16 << 20
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[Archive, IO[bytes]]]:
-    """Opens an archive: its contents, and the file to read the blobs from. Raises UsageError where there is no such
-    file, TransferError where it is not a complete archive of this program."""
+    """Opens an archive; yields its contents and the file with the blobs. Raises UsageError if the file cannot be
+    opened, and TransferError if it is not a complete archive of this program."""
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} is not a file", hint="copy the archive into a file")
     try:
@@ -273,12 +273,12 @@ def _require_whole(blobs: Mapping[str, Member], sizes: Mapping[str, int]) -> Non
             raise ValueError(f"{digest} does not have the size in the manifest")
 
 
-# The build directory in an archive of others will lie in the project, where `rebuild`, git, editors and Docker find it.
-# One with a file or an instruction that no version of this program writes is refused as a whole.
+# The build directory of an untrusted archive gets into the project, where `rebuild`, git, editors and Docker read it.
+# It is refused as a whole if it contains a file or an instruction that no version of this program writes.
 
 
 def build_fault(name: ImageName, image: NumberedImage, build: Mapping[str, StagedFile]) -> str:
-    """Returns what is wrong with the build directory of a number, or nothing; ``build`` is empty where it was lost."""
+    """Returns the fault of a number's build directory, or an empty text. ``build`` is empty if it was lost."""
     mods: Mapping[str, tuple[str, ...]] = {}
     for path in build:
         if why := unwelcome(path):
@@ -310,14 +310,14 @@ def _content_of(build: Mapping[str, StagedFile], file: str) -> bytes:
 def _is_of_others(
     name: ImageName, image: NumberedImage, build: Mapping[str, StagedFile], definitions: Collection[str]
 ) -> bool:
-    """True if the excerpt of images.lock in the build directory holds more than this number and the pins of the
-    ``definitions`` that it was built from: recovery believes all of it when images.lock is lost."""
+    """True if the excerpt of images.lock in the build directory contains more than this number and the pins of its
+    ``definitions``: if images.lock is lost, recovery uses the whole excerpt."""
     if plan_model.RECORD not in build:
         return False
     try:
         record = lock_file.parse_bytes(build[plan_model.RECORD].content, plan_model.RECORD)
     except LockError:
-        return False  # nobody believes this one
+        return False  # recovery cannot use an invalid excerpt
     pinned = {(definition, platform) for definition, pins in record.pins.items() for platform in pins}
     own = {image.definition, *definitions}
     if any(definition not in own or platform != image.platform for definition, platform in pinned):
@@ -328,17 +328,17 @@ def _is_of_others(
     )
 
 
-# Names of files that are not taken from others, because programs obey what they find under them.
+# Names that are not accepted from untrusted archives, because programs obey files with these names.
 
 _OWN_BY_MODS = frozenset({".gitignore", ".gitkeep", ".gitattributes"})
-# With a HEAD beside it, git takes a folder for a bare repository and obeys its settings.
+# If a folder has a HEAD and one of these, git treats it as a bare repository and obeys its settings.
 _OF_A_REPOSITORY = frozenset({"config", "commondir", "objects", "refs"})
 
 
 def unwelcome(path: str) -> str:
-    """The reason why a file of this path in a build directory is not taken, or nothing. Folders with a dot are those of
-    version control and of editors: git takes a ``.git`` for a repository wherever it lies, and runs the programs that
-    its settings name. File systems ignore case and invisible characters."""
+    """The reason why this path is refused in a build directory, or an empty text. Folders with a dot belong to version
+    control and editors. Git treats any ``.git`` as a repository, and runs the programs in its settings. Some file
+    systems ignore case and invisible characters."""
     if not path.isprintable():
         return "its name contains a control or invisible character"
     *folders, name = path.casefold().split("/")
@@ -353,7 +353,7 @@ def unwelcome(path: str) -> str:
 
 
 def repositories(paths: Iterable[str]) -> set[str]:
-    """The folders among ``paths`` that git would take for bare repositories."""
+    """The folders of ``paths`` that git would treat as bare repositories."""
     names: dict[str, set[str]] = {}
     for path in paths:
         parts = path.split("/")

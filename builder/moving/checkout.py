@@ -1,6 +1,6 @@
 """A checkout of spark-vllm-docker: its recipes and mods, its .env, and the origin of its files.
 
-Nothing of .env is run. A value that bash would compute is reported as a problem."""
+.env is read, not run. A value that bash would compute is reported as a problem."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ENV_FILE = ".env"
 
 @dataclass(frozen=True)
 class Checkout:
-    """A checkout at ``root``: its recipes and mods by name, each with its path (a mod is a folder or a zip file)."""
+    """A checkout at ``root``: the paths of its recipes and mods by name. A mod is a folder or a zip file."""
 
     root: Path
     recipes: Mapping[str, Path]
@@ -51,7 +51,7 @@ class Checkout:
 
 
 def find_checkout(folder: Path) -> Checkout:
-    """Reads the checkout in ``folder``. Raises UsageError for a folder that is no checkout."""
+    """Reads the checkout in ``folder``. Raises UsageError if the folder is not a checkout."""
     root = folder.expanduser().resolve()
     if not any((root / name).exists() for name in ("recipes", "mods", *SCRIPTS, ENV_FILE)):
         message = f"{folder} is not a checkout of spark-vllm-docker: it has no recipes/, mods/, .env or scripts"
@@ -65,8 +65,8 @@ def find_checkout(folder: Path) -> Checkout:
 
 
 def choose_checkout(checkout: Checkout, texts: Sequence[str]) -> tuple[str, ...]:
-    """The names of the recipes that ``texts`` name: a name or a path, with or without suffix, as the launcher there
-    takes them; all recipes if there are no texts. Raises UsageError for an unknown or an ambiguous one."""
+    """The names of the recipes in ``texts``; all recipes without texts. A text is a name or a path, with or without
+    suffix, as in spark-vllm-docker's launcher. Raises UsageError for an unknown or ambiguous recipe."""
     return tuple(dict.fromkeys(_choose_one(checkout, text) for text in texts)) or tuple(checkout.recipes)
 
 
@@ -86,8 +86,8 @@ def _choose_one(checkout: Checkout, text: str) -> str:
 
 
 def mod_at(checkout: Checkout, entry: str) -> Path | None:
-    """The folder or zip file of the mod that a recipe calls ``entry``: a path in the checkout, or a name in ``mods/``.
-    None where it is missing, or lies outside."""
+    """The folder or zip file of a recipe's mod. ``entry`` is a path in the checkout, or a name in ``mods/``. None if it
+    is missing, or outside the checkout."""
     for path in (checkout.root / entry, checkout.root / "mods" / entry):
         real = path.resolve()
         if real.is_relative_to(checkout.root) and real != checkout.root and _is_mod(path):
@@ -96,7 +96,7 @@ def mod_at(checkout: Checkout, entry: str) -> Path | None:
 
 
 def read_mod(checkout: Checkout, path: Path) -> tuple[mod.PlainFile, ...]:
-    """The files of a mod, sorted by path. Raises FileProblemsError for what is no file of its own, or too large."""
+    """The files of a mod, sorted by path. Raises FileProblemsError if one is not a plain file, or too large."""
     shown = checkout.shown(path)
     if not path.is_file():
         return mod.read_plain_files(path, shown)
@@ -109,9 +109,9 @@ def _is_mod(path: Path) -> bool:
     return any((path / name).is_file() for name in MOD_FILES) or (path.suffix == ".zip" and path.is_file())
 
 
-# ``.env`` as bash reads simple assignments. A value may stand in quotes, ``export`` before the name, a comment behind.
+# Reads ``.env`` as bash reads simple assignments: with optional quotes, ``export`` and comments.
 
-# The launcher there allows blanks beside the sign, which bash does not, and blanks within a value without quotes.
+# Unlike bash, spark-vllm-docker's launcher allows blanks around the sign, and in a value without quotes.
 _ASSIGNMENT = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?P<value>.*)", re.ASCII)
 _PART = re.compile(
     r"""(?P<end>\s+\#.*|\s*$) | '(?P<literal>[^']*)' | "(?P<quoted>(?:\\.|[^"\\])*)" | \\(?P<escaped>.)
@@ -123,14 +123,14 @@ _EXPANSION = re.compile(r"\$[A-Za-z_0-9{(@*#?$!-]|`")
 
 @dataclass(frozen=True)
 class EnvFile:
-    """The values by their variables, which may be secrets, and the problems of the lines that are no assignments."""
+    """The values by variable, which may be secrets, and the problems of lines without a usable assignment."""
 
     values: dict[str, str] = field(repr=False)
     problems: tuple[Problem, ...] = ()
 
 
 def parse_env_file(text: str, file: str) -> EnvFile:
-    """Parses the text of a file that messages call ``file``. Of a name that stands twice the last one counts."""
+    """Parses the text of the file; messages name it ``file``. If a name is repeated, the last value counts."""
     values: dict[str, str] = {}
     lines: dict[str, int] = {}
     problems: list[Problem] = []
@@ -151,7 +151,7 @@ def parse_env_file(text: str, file: str) -> EnvFile:
 
 
 def _value(text: str) -> str:
-    """The value that bash gives ``text``. Raises ValueError, without the value in its message, if there is none."""
+    """The value of ``text`` in bash. Raises ValueError, without the value in its message, if it is invalid."""
     collected = ""
     at = 0
     while at < len(text):
@@ -169,7 +169,7 @@ def _value(text: str) -> str:
     return collected
 
 
-# The .env of a checkout becomes settings in builder.yaml; a key without an equivalent there is reported.
+# The .env of a checkout becomes settings in builder.yaml. Keys without an equivalent there are reported.
 
 _LOGIN = re.compile(r"(?:[^\s/@:,]+@)?[a-zA-Z0-9.-]+")
 _DISCOVERS = "none: `builder nodes discover` asks each machine for its own"
@@ -185,14 +185,14 @@ _NOT_HERE = {
 
 @dataclass(frozen=True)
 class SettingsPlan(configuration.ConfigurationChange):
-    """builder.yaml before and after, what each key of ``.env`` becomes, and an ``error`` that keeps it as it is."""
+    """builder.yaml before and after, and the outcome of each key of ``.env``. With an ``error``, nothing changes."""
 
     outcomes: Mapping[str, str]
     error: str = ""
 
 
 def plan_settings(project: Project, env: EnvFile, own_engine: str, *, replace: bool) -> SettingsPlan:
-    """Plans builder.yaml with the settings of ``env``. What is there already stays, unless ``replace`` is wanted."""
+    """Plans builder.yaml with the settings of ``env``. Existing values stay, unless ``replace`` is set."""
     before = ""
     try:
         before = configuration.present_text(project)
@@ -210,8 +210,8 @@ def plan_settings(project: Project, env: EnvFile, own_engine: str, *, replace: b
 def settle_nodes(
     env: EnvFile, existing: Sequence[Node], own_engine: str
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """The nodes to add for the machines in CLUSTER_NODES of ``env``, by name, and what that key becomes. A machine that
-    is a node already stays as it is. ``own_engine`` is the address of this machine's engine."""
+    """The nodes to add for the machines in CLUSTER_NODES of ``env``, by name, and the outcome of that key. Existing
+    nodes are unchanged. ``own_engine`` is the address of this machine's engine."""
     key = "CLUSTER_NODES"
     listed = [part for part in map(str.strip, env.values.get(key, "").split(",")) if part]
     hosts = {login: login.rpartition("@")[2] for login in listed if _LOGIN.fullmatch(login)}
@@ -259,7 +259,7 @@ def _name(address: str, number: int, taken: set[str]) -> str:
 def _variables(
     env: EnvFile, existing: Mapping[str, Any], outcomes: dict[str, str], *, replace: bool
 ) -> dict[str, str | None]:
-    """The variables that builder.yaml lacks, None for one from the environment; adds to ``outcomes``."""
+    """The variables to set in builder.yaml; None for a value from the environment. Adds to ``outcomes``."""
     variables: dict[str, str | None] = {}
     for key, value in env.values.items():
         name = key.removeprefix("CONTAINER_")
@@ -290,13 +290,13 @@ def _other(key: str) -> str:
     return f"not taken over; builder does not use it{f'; {suggestion}' if suggestion else ''}"
 
 
-# Git never ends where a setting includes a pipe that nobody writes to.
+# Git never ends if its settings include a pipe without a writer.
 _SECONDS = 30
 
 
 @dataclass(frozen=True)
 class UpstreamCommit:
-    """The last commit of a checkout that ``url`` has on its branch ``ref``, and the ids of its files by path."""
+    """The last commit of a checkout that is also on the branch ``ref`` of ``url``, and the ids of its files by path."""
 
     url: str
     ref: str
@@ -305,8 +305,8 @@ class UpstreamCommit:
 
 
 def find_upstream_commit(root: Path) -> UpstreamCommit | None:
-    """Finds the commit that the checkout at ``root`` shares with the repository that it was cloned from, without the
-    network. None where it is not a clone."""
+    """Finds the last common commit of the checkout at ``root`` and the repository that it was cloned from, without
+    using the network. None if the checkout is not a clone."""
     if not (root / ".git").is_dir():
         return None
     repository = git.GitRepository(root / ".git", git.split(""))
@@ -330,7 +330,7 @@ def find_upstream_commit(root: Path) -> UpstreamCommit | None:
 
 
 def origin_of_files(upstream: UpstreamCommit | None, path: str, files: Sequence[mod.PlainFile]) -> Origin | None:
-    """The origin of ``files`` at ``path`` of the checkout; None for what is the user's own, or was edited."""
+    """The origin of ``files`` at ``path`` of the checkout; None if they are the user's own, or were edited."""
     blobs = upstream.blobs if upstream else {}
     there = {name: blob for name, blob in blobs.items() if name == path or name.startswith(f"{path}/")}
     written = {file.path: b"blob %d\0" % len(file.content) + file.content for file in files}
@@ -341,20 +341,20 @@ def origin_of_files(upstream: UpstreamCommit | None, path: str, files: Sequence[
     return Origin(upstream.url, path, upstream.ref, upstream.commit, copies.origin_digests(files))
 
 
-# The files that a project takes over from a checkout, and the images from the engine.
+# The files that a project copies from a checkout, and the images that it adopts from the engine.
 
-# The names that build-and-copy.sh gives its images, for scripts that start them without a recipe.
+# The image names of build-and-copy.sh: scripts start these images without a recipe.
 DEFAULT_NAMES = ("vllm-node", "vllm-node-tf5", "vllm-node-mxfp4", "vllm-node-b12x")
-# What an engine takes for a name: for any other it refuses the whole question.
+# Valid image names. With any other name, an engine refuses the whole request.
 _NAME = re.compile(r"[a-z0-9]+(?:(?:[._/]|__|-+|:[0-9]+/)[a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?")
-# Numbers, and the names that images have while they get one.
+# Numbers, and the temporary names of images that are getting a number.
 _OURS = re.compile(r"[0-9]+|adopting-[0-9a-f]+")
 
 
 @dataclass(frozen=True)
 class AdoptableImage:
-    """An image of the engine without a number, by one of its tags. ``promote`` if it would become the current one: it
-    is ``latest``, and its repository has no numbers yet."""
+    """An image of the engine without a number, and one of its tags. ``promote`` if it would become the current image:
+    it is ``latest``, and its repository has no numbers yet."""
 
     tag: str
     size: int
@@ -367,9 +367,9 @@ class AdoptableImage:
 
 
 def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[AdoptableImage, ...]:
-    """The images without a number that ``recipes`` and scripts start: all tags of such a repository, but of a
-    registry's only the one that a recipe names, and none to which another project gave a number. ``latest`` comes first
-    in its repository, as the first number becomes current. Raises EngineError where no engine answers, LockError for a
+    """The images without a number that ``recipes`` and scripts start: all tags of such a repository, but only the named
+    tag if the image is from a registry. Images with a number of another project are left out. ``latest`` comes first in
+    its repository, since the first number becomes current. Raises EngineError if no engine answers, and LockError for a
     damaged images.lock."""
     containers = filter(_NAME.fullmatch, {*DEFAULT_NAMES, *(recipe.container for recipe in recipes)})
     references = {":".join(images.split_tag(name)) if "/" in name else images.repository(name) for name in containers}
@@ -413,7 +413,7 @@ def plan_part(
 
 
 def mods_named(path: Path) -> tuple[str, ...]:
-    """The mods that the recipe at ``path`` names, as it writes them; none where it cannot be read."""
+    """The mods in the recipe at ``path``, in the recipe's spelling; empty if the recipe cannot be read."""
     with suppress(OSError):
         entries = copies.entries_of_recipe(files.read_plain_file(path.resolve(), LARGEST_TEXT), "mods")
         return tuple(map(posixpath.normpath, entries))

@@ -1,4 +1,4 @@
-"""Mods and recipes are copied from other repositories; a copy stays identical to the files in its own repository."""
+"""Copies mods and recipes from other repositories. A copy is identical to the files in its original repository."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FORM = "GIT-URL[//FOLDER][@REF]: https://github.com/OWNER/REPOSITORY//mods/NAME
 
 @dataclass(frozen=True)
 class CopyAddress:
-    """A path in the repository ``url`` at ``ref``: a branch, tag or commit, or the default branch (``HEAD``)."""
+    """A path in the repository ``url`` at ``ref``: a branch, a tag, a commit, or the default branch (``HEAD``)."""
 
     url: str
     path: str
@@ -47,8 +47,8 @@ class CopyAddress:
 
 
 def parse_address(text: str) -> CopyAddress:
-    """Parses an address as typed; ``//`` ends the repository's part. A branch with a slash in its name cannot be given
-    as a page (``https://github.com/O/R/tree/REF/mods/NAME``). Raises UsageError for what is no such address."""
+    """Parses an address that a user typed; ``//`` ends the repository. The address of a page
+    (``https://github.com/O/R/tree/REF/mods/NAME``) cannot name a branch with a slash. Raises UsageError if invalid."""
     if page := _PAGE.fullmatch(text):
         return CopyAddress(page["url"], _path(unquote(page["path"] or ""), text), page["ref"])
     start = _AUTHORITY.match(text) or _SCP.match(text)
@@ -75,8 +75,8 @@ def _path(text: str, whole: str) -> str:
     return "/".join(parts)
 
 
-# The origin of a copy: ``mods/NAME.source`` or ``recipes/NAME.source``. It lies beside the copy, so that the copy has
-# the same files, and the same content hash, as in its own repository.
+# The origin of a copy: ``mods/NAME.source`` or ``recipes/NAME.source``. This file is beside the copy, so that the copy
+# has the same files, and the same content hash, as in its original repository.
 
 Kind = Literal["mod", "recipe"]
 SUFFIX = ".source"
@@ -85,8 +85,8 @@ _HEAD = "# Where {kind}s/{name} came from. `builder {kind}s update {name}` write
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a copy: ``path`` in the repository ``url`` at ``commit``, which ``ref`` was then. ``files`` holds
-    the digest of each file as it was copied, by path."""
+    """The origin of a copy: ``path`` in the repository ``url`` at ``commit``, to which ``ref`` pointed then. ``files``
+    has the digest of each copied file by path."""
 
     url: str
     path: str
@@ -106,7 +106,7 @@ class Origin:
 
 
 def origin_digests(files: Iterable[PlainFile]) -> dict[str, str]:
-    """The digest of each file: SHA-256 of its bytes, with ``+x`` behind it where it is executable."""
+    """The digest of each file: SHA-256 of its bytes, followed by ``+x`` if it is executable."""
     return {
         file.path: f"sha256:{hashlib.sha256(file.content).hexdigest()}{' +x' if file.executable else ''}"
         for file in files
@@ -114,7 +114,7 @@ def origin_digests(files: Iterable[PlainFile]) -> dict[str, str]:
 
 
 def path_of(project: Project, kind: Kind, name: str) -> Path:
-    """The file that holds the origin of the mod or recipe ``name``; it may not be there."""
+    """The file with the origin of the mod or recipe ``name``; it may not exist."""
     return _folder_of(project, kind) / f"{name}{SUFFIX}"
 
 
@@ -124,20 +124,19 @@ def _folder_of(project: Project, kind: Kind) -> Path:
 
 def copy_names(project: Project, kind: Kind) -> tuple[str, ...]:
     top = _folder_of(project, kind)
-    paths = top.glob(f"*{SUFFIX}") if kind == "mod" else top.rglob(f"*{SUFFIX}")  # recipes lie in folders, too
+    paths = top.glob(f"*{SUFFIX}") if kind == "mod" else top.rglob(f"*{SUFFIX}")  # recipes may be in subfolders
     return tuple(sorted(path.relative_to(top).as_posix().removesuffix(SUFFIX) for path in paths))
 
 
 def read_origin(project: Project, kind: Kind, name: str) -> Origin | None:
-    """The origin of the mod or recipe ``name``; None where it is no copy. Raises FileProblemsError for a damaged
-    file."""
+    """The origin of the mod or recipe ``name``; None if it is not a copy. Raises FileProblemsError if damaged."""
     path = path_of(project, kind, name)
     if not path.is_file():
         return None
     file = project.relative(path)
     data = yaml_file.load(read_text(path, file, project.root), file)
     if isinstance(data, dict):
-        data.pop("content", None)  # for a reader: a digest of `files`
+        data.pop("content", None)  # for people: a digest of `files`
     try:
         return records.record(Origin, data)
     except records.RecordError as error:
@@ -150,7 +149,7 @@ def write_origin(project: Project, kind: Kind, name: str, origin: Origin) -> Non
     write_atomically(path_of(project, kind, name), (_HEAD.format(kind=kind, name=name) + yaml_file.dump(data)).encode())
 
 
-RECIPE = "recipe.yaml"  # a recipe is one file, whatever it is called here and there
+RECIPE = "recipe.yaml"  # the name of a recipe's only file in a copy, whatever its real name
 
 
 def place_of(project: Project, kind: Kind, name: str) -> Path:
@@ -161,8 +160,8 @@ def place_of(project: Project, kind: Kind, name: str) -> Path:
 
 
 def read_copy_files(project: Project, kind: Kind, name: str) -> tuple[PlainFile, ...] | None:
-    """The files of a mod or recipe, sorted by path; None if there is none. Raises ConflictError where something
-    else has its place, FileProblemsError for files that cannot be read."""
+    """The files of a mod or recipe, sorted by path; None if it does not exist. Raises ConflictError if something else
+    has its place, and FileProblemsError for files that cannot be read."""
     place = place_of(project, kind, name)
     shown = project.relative(place.parent) + f"/{place.name}"
     zipped = kind == "mod" and place.with_name(f"{name}.zip").exists()
@@ -180,7 +179,7 @@ def read_copy_files(project: Project, kind: Kind, name: str) -> tuple[PlainFile,
 
 
 def entries_of_recipe(content: bytes, key: str) -> tuple[str, ...]:
-    """The entries of a list of a recipe (``mods``, ``volumes``); none where `builder recipes check` reports a fault."""
+    """The entries of a recipe's list (``mods``, ``volumes``). Empty if invalid, as `builder recipes check` reports."""
     data = None
     with suppress(FileProblemsError, UnicodeDecodeError):
         data = yaml_file.load(content.decode("utf-8-sig"), "")
@@ -197,7 +196,7 @@ _MOST_LISTED = 40
 
 @dataclass(frozen=True)
 class Upstream:
-    """A repository at the commit that ``address.ref`` is now, with the paths of all its files."""
+    """A repository at the current commit of ``address.ref``, with the paths of all its files."""
 
     address: CopyAddress
     commit: str
@@ -213,9 +212,9 @@ CopyState = Literal["new", "same", "unrecorded", "shipped", "differs", "unfit"]
 
 @dataclass(frozen=True)
 class PlannedCopy:
-    """A copy to be made: the ``files`` that ``name`` gets, and their ``origin``, None for the user's own. ``before``
-    are the files that it replaces, ``previous`` their origin, if any; ``edited`` are those changed since they were
-    copied; ``is_shipped`` if they came with this program, unedited. ``reason`` says why nothing can be copied."""
+    """A planned copy: the ``files`` that ``name`` gets, and their ``origin``, None for the user's own files. ``before``
+    are the files to replace, ``previous`` is their origin, if any, and ``edited`` changed since the copy.
+    ``is_shipped`` if they came with this program and are unedited. ``reason`` says why no copy is possible."""
 
     kind: Kind
     name: str
@@ -238,13 +237,13 @@ class PlannedCopy:
 
     @property
     def loses(self) -> bool:
-        """True if it replaces edits, or files that were never copied."""
+        """True if the copy would replace edits, or files that were never copied."""
         return self.replaces and not self.is_shipped and (self.previous is None or bool(self.edited))
 
     @property
     def state(self) -> CopyState:
-        """``unrecorded`` files equal the copy, and their origin is not recorded; ``shipped`` files differ, came with
-        this program, and nobody edited them. Execute bits make no difference."""
+        """``unrecorded`` files equal the copy, but have no recorded origin. ``shipped`` files differ, came with this
+        program, and are unedited. Execute bits are not compared."""
         if self.reason or self.before is None:
             return "unfit" if self.reason else "new"
         if [(file.path, file.content) for file in self.before] != [(file.path, file.content) for file in self.files]:
@@ -253,8 +252,8 @@ class PlannedCopy:
 
 
 def find_repository(project: Project, address: CopyAddress, notify: Notify) -> Upstream:
-    """Looks up a repository. Raises SourceError where it does not answer, has no such ref, or is another file or folder
-    of this machine, for which git would only say that it failed."""
+    """Looks up a repository. Raises SourceError if it does not answer, or has no such ref. Also raises SourceError for
+    another file or folder of this machine, since git's own message would not help."""
     place = Path(address.url)
     if (place.suffix == ".zip" and place.is_file()) or (place.is_dir() and not _is_repository(place)):
         hint = "to use a mod's folder or zip, copy it into mods/; to use a recipe, copy it into recipes/"
@@ -270,14 +269,14 @@ def _is_repository(folder: Path) -> bool:
 
 
 def mods_at(upstream: Upstream) -> tuple[str, ...]:
-    """The paths of the mods at the address or below it, sorted; raises SourceError if there is none."""
+    """The paths of the mods at the address or below it, sorted. Raises SourceError if there are none."""
     folders = {posixpath.dirname(path) for path in upstream.paths if posixpath.basename(path) in MOD_FILES}
     nested = {folder for folder in folders if any(other and folder.startswith(f"{other}/") for other in folders)}
     return _at_address(upstream, "mod", sorted(folders - nested), sorted(folders - nested))
 
 
 def recipes_at(upstream: Upstream) -> tuple[str, ...]:
-    """The recipes at the address or below it, sorted; of a whole repository those in ``recipes/``."""
+    """The recipes at the address or below it, sorted. For a whole repository, the recipes in ``recipes/``."""
     wanted = upstream.address.path
     everything = sorted(path for path in upstream.paths if path.endswith(_RECIPE_SUFFIXES))
     recipes = [path for path in everything if "recipes" in path.split("/")[:-1]] or everything
@@ -286,7 +285,7 @@ def recipes_at(upstream: Upstream) -> tuple[str, ...]:
 
 
 def _at_address(upstream: Upstream, kind: Kind, paths: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
-    """Those of ``paths`` at the address or below it. Raises SourceError if there is none, with the ``others``."""
+    """The ``paths`` at the address or below it. Raises SourceError if there are none, and suggests ``others``."""
     wanted = upstream.address.path
     within = tuple(path for path in paths if not wanted or path == wanted or path.startswith(f"{wanted}/"))
     if not within:
@@ -298,7 +297,7 @@ def _at_address(upstream: Upstream, kind: Kind, paths: Sequence[str], others: Se
 
 
 def require_one(upstream: Upstream, kind: Kind, paths: Sequence[str]) -> str:
-    """Returns the only one of ``paths``. Raises UsageError with all of them where there are several."""
+    """Returns the only path. Raises UsageError with all ``paths`` if there are several."""
     if len(paths) == 1:
         return paths[0]
     listed = "".join(f"\n  {path}" for path in paths[:_MOST_LISTED])
@@ -308,7 +307,7 @@ def require_one(upstream: Upstream, kind: Kind, paths: Sequence[str]) -> str:
 
 
 def name_of(upstream: Upstream, kind: Kind, path: str) -> str:
-    """The name that a mod or recipe at ``path`` gets: its own; below a folder that was asked for, its path there."""
+    """The name for the copy of a mod or recipe at ``path``: its own name; below a requested folder, its path there."""
     if kind == "mod":
         url = upstream.url.rstrip("/").removesuffix(".git")
         return posixpath.basename(path) or re.split(r"[/:]", url)[-1]
@@ -319,7 +318,7 @@ def name_of(upstream: Upstream, kind: Kind, path: str) -> str:
 
 
 def require_name(kind: Kind, name: str) -> None:
-    """Raises UsageError for a text that is no name for a mod or recipe."""
+    """Raises UsageError if the text is not a valid name of a mod or recipe."""
     pattern = mod.NAME if kind == "mod" else _RECIPE_NAME
     if not pattern.fullmatch(name):
         message = f"`{name}` is not a valid {kind} name"
@@ -327,8 +326,8 @@ def require_name(kind: Kind, name: str) -> None:
 
 
 def plan_copy(project: Project, upstream: Upstream, kind: Kind, path: str, name: str, notify: Notify) -> PlannedCopy:
-    """Reads the mod or recipe at ``path`` of a repository, and what the project has as ``name``. Raises UsageError for
-    an unfit name, SourceError for files that are not copied, and what `compare_copy` does."""
+    """Reads the mod or recipe at ``path`` of a repository, and compares it with ``name`` of the project. Raises
+    UsageError for an invalid name, SourceError for files that cannot be copied, and the errors of `compare_copy`."""
     require_name(kind, name)
     repository = mirror.locate(project.mirrors, upstream.address.url, notify)
     files = foreign_files.read_foreign_files(repository, upstream.commit, path)
@@ -339,7 +338,7 @@ def plan_copy(project: Project, upstream: Upstream, kind: Kind, path: str, name:
 
 
 def copy_edits(files: Sequence[PlainFile], copied: Origin) -> tuple[str, ...]:
-    """The files that are not as they were copied, those that are missing now included."""
+    """The files that differ from the copied files, including missing files."""
     now = origin_digests(files)
     return tuple(sorted(path for path in {*now, *copied.files} if now.get(path) != copied.files.get(path)))
 
@@ -347,11 +346,11 @@ def copy_edits(files: Sequence[PlainFile], copied: Origin) -> tuple[str, ...]:
 def compare_copy(
     project: Project, kind: Kind, name: str, files: tuple[PlainFile, ...], origin: Origin | None
 ) -> PlannedCopy:
-    """Compares ``files`` with what the project has as ``name``. Raises ConflictError where something that is no folder
-    of a mod has its place, FileProblemsError for files and records that cannot be read."""
+    """Compares ``files`` with the files of ``name`` in the project. Raises ConflictError if something else has its
+    place, and FileProblemsError for files and records that cannot be read."""
     before, previous = read_copy_files(project, kind, name), read_origin(project, kind, name)
     edited = copy_edits(before, previous) if before is not None and previous else ()
-    is_shipped = False  # what came with this program, and nobody edited or copied, may be replaced
+    is_shipped = False  # files that came with this program, unedited and not copied, may be replaced
     if before is not None and not path_of(project, kind, name).exists():
         place = place_of(project, kind, name).relative_to(project.root).as_posix()
         contents = {place if kind == "recipe" else f"{place}/{file.path}": file.content for file in before}
@@ -362,8 +361,8 @@ def compare_copy(
 
 
 def put_in_place(project: Project, planned: PlannedCopy) -> None:
-    """Makes a copy as planned, all of its files or none, and then records its origin: after a kill between the two, the
-    next update writes the record. Raises ConflictError where files changed since the plan, or cannot be written."""
+    """Copies all files as planned, or none, and then records the origin. If the process is killed between the two, the
+    next update writes the record. Raises ConflictError if files changed after the plan, or cannot be written."""
     kind, name, before, files = planned.kind, planned.name, planned.before, planned.files
     place = place_of(project, kind, name)
     try:
@@ -375,7 +374,7 @@ def put_in_place(project: Project, planned: PlannedCopy) -> None:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(place, files[0].content)
             elif kind == "mod":
-                with fresh_folder(place) as fresh:  # also removes what a killed process left
+                with fresh_folder(place) as fresh:  # also removes the folder of a killed process
                     for file in files if before != files else ():
                         path = fresh / file.path
                         path.parent.mkdir(parents=True, exist_ok=True)

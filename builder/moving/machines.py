@@ -1,4 +1,4 @@
-"""The machines of builder.yaml: work on all of them in parallel, and the facts that each reports of itself."""
+"""The machines of builder.yaml: work on all of them in parallel, and the facts that each machine reports."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ T = TypeVar("T")
 
 
 def engines(project: Project, environ: Mapping[str, str], names: Sequence[str]) -> dict[str, Endpoint]:
-    """The engines of the nodes with these names, or of all nodes if none is named. Raises UsageError for a node that
-    builder.yaml does not have, EngineError for a docker context that does not exist."""
+    """The engines of the nodes with these names, or of all nodes without names. Raises UsageError for a node that is
+    not in builder.yaml, and EngineError for a docker context that does not exist."""
     config = configuration.load_configuration(project)
     nodes = [config.node(name) for name in dict.fromkeys(names)] if names else config.nodes
     return {node.name: endpoints.of_node(environ, node.name, node.engine) for node in nodes}
@@ -50,8 +50,8 @@ def ask_machines(
     seconds: float = threading.TIMEOUT_MAX,
     report: Report = ignore,
 ) -> dict[str, T | BuilderError]:
-    """Runs ``work`` for all nodes at once; returns by node its result or its BuilderError. A node that has not answered
-    after so many ``seconds`` is left: its thread ends with the process. Reports which nodes are waited for."""
+    """Runs ``work`` for all nodes at once; returns the result or the BuilderError of each node. A node that does not
+    answer within ``seconds`` gets a NodeError, and its thread ends with the process. Reports the missing nodes."""
     results: queue.Queue[tuple[str, T | BaseException]] = queue.Queue()
 
     def work_on(node: str, engine: Endpoint) -> None:
@@ -85,15 +85,15 @@ def ask_machines(
 
 # A DGX Spark's own facts.
 
-# One line a GPU, such as `12.1`. It hangs where the driver is wedged.
+# Prints one line per GPU, such as `12.1`. Hangs if the driver is stuck.
 _COMPUTE_CAPABILITY = "nvidia-smi --query-gpu=compute_cap --format=csv,noheader\n"
 _SECONDS = 20.0
 
 
 @dataclass(frozen=True)
 class SparkFacts:
-    """The record of the machine; the GPU's compute capability, empty where ``silence`` says why `nvidia-smi` does not
-    report it; sizes in bytes by their names in /proc/meminfo; and if earlyoom is running."""
+    """The record of the machine; the GPU's compute capability, empty if ``silence`` says why `nvidia-smi` does not
+    report it; sizes in bytes by their names in /proc/meminfo; and whether earlyoom is running."""
 
     machine: Machine
     compute_capability: str
@@ -103,7 +103,7 @@ class SparkFacts:
 
 
 def read_spark_facts(environ: Mapping[str, str], proc: Path) -> SparkFacts | None:
-    """Reads the facts of this machine, whose /proc is ``proc``; None where it is no Spark."""
+    """Reads the facts of this machine, whose /proc is ``proc``; None if the machine is not a Spark."""
     machine = machine_record.parse_machine(machine_record.read_files({"proc": proc}), {})
     if not has_gb10(machine):
         return None
@@ -133,19 +133,19 @@ def has_gb10(machine: Machine) -> bool:
     return "GB10" in machine.gpu.split()
 
 
-# The choice of a node's settings for serving together with others. A DGX Spark has two sockets of a ConnectX-7, and
-# each is two devices to the system. One cable, to another Spark or to a switch, brings two links up; three Sparks in a
-# ring bring up all four (https://build.nvidia.com/spark/connect-two-sparks; the environment variables of NCCL are in
-# https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html).
+# The choice of a node's settings for serving together with other nodes. A DGX Spark has two sockets of a ConnectX-7,
+# and the system lists each socket as two devices. One cable, to another Spark or to a switch, activates two links;
+# three Sparks in a ring use all four links (https://build.nvidia.com/spark/connect-two-sparks; NCCL's environment
+# variables: https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html).
 
-# The Ethernet and the Wi-Fi interface of a DGX Spark, over which a ring coordinates.
+# The Ethernet and the Wi-Fi interface of a DGX Spark. The machines of a ring coordinate over them.
 _COORDINATION = ("enP7s7", "wlP9s9")
 
 
 @dataclass(frozen=True)
 class LinkChoice:
-    """The settings for a node: the interface and the address at which others reach it (empty if there is none), its
-    RoCE devices, and environment. ``shape`` says what its links are for; ``problems`` what keeps them from working."""
+    """The settings for a node: the interface and the address for other nodes (or empty), its RoCE devices, and its
+    environment. ``shape`` is the shape of the network; ``problems`` say why the links cannot work."""
 
     shape: str
     interface: str
@@ -178,8 +178,8 @@ def choose_link(facts: MachineFacts) -> LinkChoice:
 
 
 def address_problems(facts: MachineFacts) -> tuple[str, ...]:
-    """Problems with the interfaces whose link is up: the first of each socket needs an address, and no two may share a
-    subnet, since the system would answer for both on one."""
+    """Problems of the interfaces whose link is up. The first interface of each socket needs an address. Two interfaces
+    must not share a subnet, since the system would answer for both on one interface."""
     linked = [interface for link in facts.links if link.is_up and (interface := facts.interface(link.interface))]
     missing = [each.name for each in linked if not each.addresses and not _is_second(each.name)]
     problems = [f"{name} is up but has no IPv4 address" for name in missing]
@@ -195,13 +195,13 @@ def address_problems(facts: MachineFacts) -> tuple[str, ...]:
 
 
 def _is_second(name: str) -> bool:
-    """True for the second interface of a socket, which has a PCI domain in its name: ``enP2p1s0f1np1``."""
+    """True for the second interface of a socket. Its name has a PCI domain: ``enP2p1s0f1np1``."""
     return "P" in name
 
 
-# The facts that a machine reports: its interfaces, its RoCE devices and their links, its models, its clock. The
-# kernel's files say which interface a RoCE device has: https://docs.kernel.org/admin-guide/abi-stable.html
-# (infiniband). ``BUILDER_SYSFS``, ``BUILDER_DEV`` and ``BUILDER_PROC`` name other folders than /sys, /dev and /proc.
+# The facts that a machine reports: its interfaces, its RoCE devices and their links, its models, its clock. Files of
+# the kernel name the interface of a RoCE device: https://docs.kernel.org/admin-guide/abi-stable.html (infiniband).
+# ``BUILDER_SYSFS``, ``BUILDER_DEV`` and ``BUILDER_PROC`` replace the folders /sys, /dev and /proc.
 
 _SCRIPT = r"""
 set -u
@@ -233,7 +233,7 @@ _SNAPSHOT = re.compile(r"models--([^/]+)/snapshots/([^/]+)/")
 
 @dataclass(frozen=True)
 class NetworkInterface:
-    """A network interface, if it is up, and its IPv4 addresses with their networks."""
+    """A network interface: its name, whether it is up, and its IPv4 addresses with their networks."""
 
     name: str
     is_up: bool
@@ -246,7 +246,7 @@ class NetworkInterface:
 
 @dataclass(frozen=True)
 class RoceLink:
-    """A RoCE device, the interface of its port, and if the link of that is up."""
+    """A RoCE device, the interface of its port, and whether the interface's link is up."""
 
     device: str
     interface: str
@@ -255,9 +255,10 @@ class RoceLink:
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """The facts of a machine. ``verbs`` are the files in /dev/infiniband by which programs use the devices;
-    ``snapshots`` are the models in its cache, each as (ORG--NAME, commit); ``clock_offset`` is how far its clock is
-    ahead of this machine's, in seconds, as exact as ``clock_error``; ``machine`` has its GPU, driver and kernel."""
+    """The facts of a machine. ``verbs`` are the files in /dev/infiniband that programs use for the devices.
+    ``snapshots`` are the models in its cache, each as (ORG--NAME, commit). ``clock_offset`` is the lead of its clock
+    over this machine's clock, ``clock_error`` the error, both in seconds. ``machine`` has its GPU, driver and
+    kernel."""
 
     name: str
     interfaces: tuple[NetworkInterface, ...]
@@ -272,24 +273,24 @@ class MachineFacts:
         return next((interface for interface in self.interfaces if interface.name == name), None)
 
     def commits(self, model: str) -> frozenset[str]:
-        """The commits of a model that are in its cache."""
+        """The commits of a model in the machine's cache."""
         name = hub_cache.folder_name(model)
         return frozenset(commit for folder, commit in self.snapshots if f"models--{folder}" == name)
 
 
 def gather_facts(environ: Mapping[str, str], host: str, hub: str = "") -> MachineFacts:
-    """Asks the machine of the engine at ``host``; ``hub`` is the folder there in which it looks for models. Raises
-    NodeError where it cannot be reached, or lacks a program."""
+    """Asks the machine of the engine at ``host``. ``hub`` is the folder with models on that machine. Raises NodeError
+    if the machine cannot be reached, or lacks a program."""
     before = time.time()
-    # Through ssh the words of the command pass a shell.
+    # With ssh, a shell reads the words of the command.
     word = hub if is_here(host) else shlex.quote(hub)
     text = run_on_machine(environ, host, _SCRIPT, [word] if hub else [])
     return parse_facts(text, before, time.time())
 
 
 def parse_facts(text: str, before: float, after: float) -> MachineFacts:
-    """Reads what the script printed between the times ``before`` and ``after`` of this machine's clock. Raises
-    NodeError for anything else, such as what a login script prints."""
+    """Parses the output of the script, which ran between the times ``before`` and ``after`` of this machine's clock.
+    Raises NodeError for any other output, such as the output of a login script."""
     values: dict[str, list[str]] = {}
     for key, _, value in (line.partition(" ") for line in text.splitlines()):
         values.setdefault(key, []).append(value)
@@ -317,7 +318,7 @@ def parse_facts(text: str, before: float, after: float) -> MachineFacts:
         snapshots=frozenset(
             (match[1], match[2]) for value in values.get("snapshot", ()) if (match := _SNAPSHOT.match(value))
         ),
-        # The machine read its clock soon after it was asked: ssh takes longer to connect than to answer.
+        # The machine reads its clock soon after the request arrives: with ssh, connecting takes longer than answering.
         clock_offset=clock - (before + after) / 2,
         clock_error=(after - before) / 2,
         machine=machine_record.parse_machine(files, {}),
@@ -330,7 +331,7 @@ def _interface(entry: Mapping[str, Any]) -> NetworkInterface:
         for address in entry.get("addr_info", ())
         if address.get("family") == "inet"
     )
-    # A bridge, a tunnel and lo say UNKNOWN while they carry traffic.
+    # Bridges, tunnels and lo report UNKNOWN although they carry traffic.
     is_up = entry.get("operstate") == "UP" or (entry.get("operstate") == "UNKNOWN" and "UP" in entry.get("flags", ()))
     return NetworkInterface(entry["ifname"], is_up, addresses)
 
@@ -397,7 +398,7 @@ def _devices(node: Node, facts: MachineFacts) -> Iterator[Diagnosis]:
 
 
 def _reach(node: Node, nodes: Sequence[Node], facts: MachineFacts) -> Iterator[Diagnosis]:
-    """Checks that the other nodes are in a subnet of this one's interface."""
+    """Checks that the other nodes are in a subnet of this node's interface."""
     interface = facts.interface(node.interface or "")
     if interface is None or not interface.addresses:
         return
@@ -417,20 +418,21 @@ def _ip(text: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
     return None
 
 
-# Checks of a DGX Spark: what would keep an image from being built there, or a model from being served. `builder
-# advisories` has what is known to go wrong with its driver and its kernel.
+# Checks that a DGX Spark can build images and serve models. `builder advisories` has the known problems of its driver
+# and its kernel.
 
 GIB = 1 << 30
-# The images have CUDA 13, which wants this driver: https://docs.nvidia.com/cuda/archive/13.0.0/cuda-toolkit-release-notes/
+# The images have CUDA 13, which requires this driver:
+# https://docs.nvidia.com/cuda/archive/13.0.0/cuda-toolkit-release-notes/
 OLDEST_DRIVER = 580
-# A job of FlashInfer's build takes 8 GiB, and the desktop and page cache some more.
+# A job of FlashInfer's build takes 8 GiB; the desktop and the page cache need some more.
 MEMORY_TO_BUILD = 16 * GIB
-SWAP_IN_USE = 0.25  # from this share on, servers wait for the disk
+SWAP_IN_USE = 0.25  # above this share, servers wait for the disk
 _UPDATE = "`sudo apt update && sudo apt full-upgrade`, then restart: DGX OS brings the driver with its own updates"
 
 
 def check_spark(facts: SparkFacts, architectures: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Checks a Spark; ``architectures`` are the GPU architectures that definitions build for, by definition."""
+    """Checks a Spark; ``architectures`` are the GPU architectures of the definitions, by definition."""
     yield check_driver(facts.machine.driver)
     yield Diagnosis("kernel", "ok", facts.machine.kernel or "unknown")
     yield _gpu(facts, architectures)
@@ -459,7 +461,7 @@ def check_spark(facts: SparkFacts, architectures: Mapping[str, str]) -> Iterator
 
 
 def check_driver(version: str) -> Diagnosis:
-    """Checks the ``version`` of a GB10's driver; empty where the kernel has not loaded one."""
+    """Checks the ``version`` of a GB10's driver; it is empty if the kernel has loaded no driver."""
     if not version:
         return Diagnosis("driver", "error", "the kernel reports a GB10, but no version of NVIDIA's driver", _UPDATE)
     if int(version.partition(".")[0]) < OLDEST_DRIVER:

@@ -1,5 +1,5 @@
-"""Registries of recipes: git repositories with a name, by which `recipes add @REGISTRY/NAME` finds a recipe. vLLM's own
-recipes are one of them, and take another form here."""
+"""Registries of recipes: named git repositories, in which `recipes add @REGISTRY/NAME` finds a recipe. One of them has
+vLLM's own recipes, which are converted here."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _NAMED = re.compile(
 
 
 def read_registries(project: Project) -> dict[str, str]:
-    """The addresses of registries by name; one in builder.yaml goes before one that comes with the program."""
+    """The addresses of registries by name. Registries in builder.yaml override registries of this program."""
     registries: dict[str, str] = yaml_file.load(_SHIPPED.read_text(encoding="utf-8"), _SHIPPED.name)
-    with suppress(FileProblemsError):  # whatever needs builder.yaml reports what is wrong in it
+    with suppress(FileProblemsError):  # the code that needs builder.yaml reports its problems
         registries |= configuration.load_configuration(project).recipe_registries
     return registries
 
 
 def registry_address(project: Project, name: str) -> CopyAddress:
-    """The address of the registry ``name``. Raises UsageError where none has that name."""
+    """The address of the registry ``name``. Raises UsageError if it does not exist."""
     registries = read_registries(project)
     if name not in registries:
         hint = did_you_mean(name, registries) or f"known registries: {', '.join(registries)}"
@@ -54,8 +54,8 @@ def registry_address(project: Project, name: str) -> CopyAddress:
 
 
 def find_in_registry(project: Project, text: str, notify: Notify) -> str:
-    """The address, as `copies.parse_address` takes it, of the recipe ``@REGISTRY/NAME[@REF]``: NAME is its file, with
-    or without folders. Raises UsageError for another form or an ambiguous name, SourceError for an unknown one."""
+    """The address of the recipe ``@REGISTRY/NAME[@REF]`` for `copies.parse_address`. NAME is its file, with or without
+    folders. Raises UsageError for another format or an ambiguous name, and SourceError for an unknown name."""
     match = _NAMED.fullmatch(text)
     if not match:
         raise UsageError(f"`{text}` does not name a recipe of a registry", hint=_FORM)
@@ -78,7 +78,7 @@ def find_in_registry(project: Project, text: str, notify: Notify) -> str:
     return f"{address.url}//{matching[0]}{ref}"
 
 
-# vLLM's own recipes (https://github.com/vllm-project/recipes) become recipes of ours, for one kind of machine.
+# vLLM's own recipes (https://github.com/vllm-project/recipes) become builder's recipes, for one kind of machine.
 
 PREFIX = "vllm:"
 HARDWARE = "dgx_spark_gb10"
@@ -89,16 +89,16 @@ _ASKED = re.compile(
     re.ASCII,
 )
 _HARDWARE = re.compile(r"[a-z0-9][a-z0-9_]*")
-# In the place of a path, where an origin has been made into another recipe: the file, and what it was made for.
+# The path in the origin of a converted recipe: the file, and the variant and hardware of the conversion.
 _ORIGIN = re.compile(r"(?P<path>models/[^#]+)#(?P<variant>[\w.-]+)@(?P<hardware>[a-z0-9_]+)", re.ASCII)
 
 
 def plan_vllm_recipe(
     project: Project, text: str, hardware: str | None, name: str | None, notify: Notify
 ) -> PlannedCopy:
-    """Plans the recipe ``text`` (``vllm:OWNER/MODEL``, also the id of a variant's checkpoint) on ``hardware``, a name
-    in vLLM's taxonomy. Raises UsageError for another form or an unknown recipe, SourceError for a repository that does
-    not answer, FileProblemsError for a recipe that cannot be read."""
+    """Plans the recipe ``text`` (``vllm:OWNER/MODEL``, also the id of a variant's checkpoint) for ``hardware``, a name
+    in vLLM's taxonomy. Raises UsageError for another format or an unknown recipe, SourceError if the repository does
+    not answer, and FileProblemsError if the recipe cannot be read."""
     match = _ASKED.fullmatch(text)
     if not match:
         raise UsageError(f"`{text}` does not name a recipe of vLLM", hint=_VLLM_FORM)
@@ -113,7 +113,7 @@ def plan_vllm_recipe(
 def plan_vllm_recipe_again(
     project: Project, origin: copies.Origin, ref: str, name: str, notify: Notify
 ) -> PlannedCopy | None:
-    """Plans a recipe that was made before, of what ``ref`` is now; None for one that was not made of one of vLLM's."""
+    """Plans the new version at ``ref`` of a converted recipe; None if ``origin`` is not one of vLLM's recipes."""
     match = _ORIGIN.fullmatch(origin.path)
     if match is None:
         return None
@@ -123,7 +123,7 @@ def plan_vllm_recipe_again(
 
 @dataclass(frozen=True)
 class _Published:
-    """The repository at one commit: the text of each of its YAML files, by path."""
+    """The repository at one commit, with the texts of its YAML files by path."""
 
     upstream: copies.Upstream
     texts: Mapping[str, str]
@@ -147,7 +147,7 @@ class _Published:
         return data if isinstance(data, dict) else {}
 
     def find(self, model: str, variant: str | None) -> tuple[str, str]:
-        """The file of the recipe for ``model``, and the variant that has this checkpoint or was asked for."""
+        """The file of the recipe for ``model``, and the requested variant, or else the variant with this checkpoint."""
         files = sorted(path for path in self.texts if path.startswith("models/") and path.endswith(".yaml"))
         by_model: dict[str, tuple[str, str]] = {}
         for file in (path for path in files if model.lower() == path[7:-5].lower() or model in self.texts[path]):
@@ -180,7 +180,7 @@ class _Published:
 
 
 def _value(data: Any, *keys: str) -> Any:
-    """The value at ``keys``; None if there is none."""
+    """The value at ``keys``; None if it does not exist."""
     for key in keys:
         data = data.get(key) if isinstance(data, dict) else None
     return data
@@ -195,25 +195,25 @@ def _texts(value: Any) -> list[str]:
     return [str(each) for each in value if isinstance(each, str | int | float)] if isinstance(value, list) else []
 
 
-# Arguments and variables, each with where it comes from.
+# Arguments and variables, each with its source.
 
 _STRATEGIES = ("single_node_tp", "single_node_tep", "multi_node_tp", "multi_node_tep", "multi_node_tp_pp")
-# What the nodes of builder.yaml decide: their commands leave names for the user to fill in.
+# vLLM's recipes have such names for the user to fill in. In builder, the nodes of builder.yaml determine the values.
 _TO_FILL_IN = re.compile(r"\$[A-Z_][A-Z0-9_]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_BRAND = "nvidia"  # builder serves on no other
+_BRAND = "nvidia"  # the only brand that builder supports
 _Keys = tuple[str, ...]  # the path of a value
 
 
 class _Sourced(NamedTuple):
-    """An option with its values, or a variable with its value, and where it comes from."""
+    """An option with its values, or a variable with its value, and its source."""
 
     words: tuple[str, ...]
     source: str
 
 
 class _Making:
-    """One recipe of theirs for one kind of machine: the choices, then what follows from them."""
+    """The conversion of one of vLLM's recipes for one kind of machine: first the choices, then their results."""
 
     def __init__(self, published: _Published, file: str, variant: str, hardware: str) -> None:
         self.published, self.file, self.hardware = published, file, hardware
@@ -239,7 +239,7 @@ class _Making:
         self.features, self.left_out = self._choose_features()
 
     def _require_served(self) -> None:
-        """Raises UsageError for a recipe that vLLM does not serve, or not on this hardware."""
+        """Raises UsageError if vLLM does not serve the recipe, or not on this hardware."""
         if str(self.profile.get("brand", "")).lower() != _BRAND:
             raise UsageError(f"--hardware {self.hardware}: builder serves vLLM's recipes only on NVIDIA GPUs")
         if "omni" in _texts(_mapping(self.data, "meta").get("tasks")):
@@ -257,14 +257,14 @@ class _Making:
             raise UsageError(f"the variant {self.variant_key} of {self.file} is not for {self.hardware}", hint=hint)
 
     def _by_hardware(self, value: Any) -> Any:
-        """The value of a map by the hardware's name, generation or brand; the value itself where it is no map."""
+        """The value of a mapping for the hardware's name, generation or brand; any other ``value`` itself."""
         if not isinstance(value, dict):
             return value
         keys = (self.hardware, self.generation, _BRAND, "default")
         return next((value[key] for key in keys if value.get(key) is not None), None)
 
     def _choose_strategy(self) -> tuple[str, int]:
-        """The strategy that they recommend, and the number of machines."""
+        """The strategy that vLLM recommends, and the number of machines."""
         listed = _texts(self.data.get("compatible_strategies"))
         gates = _mapping(self.data, "strategy_hardware")
         granted = [key for key, gate in gates.items() if isinstance(gate, dict) and "supported" in gate.values()]
@@ -287,7 +287,7 @@ class _Making:
         return chosen, nodes
 
     def _fits(self, share: int) -> bool | None:
-        """True if the variant fits this ``share`` of the machine's memory; None where the sizes are not known."""
+        """True if the variant fits into 1/``share`` of the machine's memory; None if a size is unknown."""
         size, room = self.variant.get("vram_minimum_gb"), self.profile.get("vram_gb")
         is_known = isinstance(size, int | float) and isinstance(room, int | float)
         return size <= room / share if is_known else None  # type: ignore[operator]
@@ -295,7 +295,7 @@ class _Making:
     def _recommended(self, offered: Sequence[str], nodes: int) -> str:
         explicit = self.data.get("default_strategy")
         if isinstance(explicit, str) and explicit in offered:
-            if nodes > 1:  # its sibling for several machines
+            if nodes > 1:  # the same strategy for several machines
                 explicit = explicit.replace("single_node_", "multi_node_", 1)
             if explicit in offered:
                 return explicit
@@ -303,7 +303,7 @@ class _Making:
         return next((key for key in (*preferred, "single_node_tp", *offered) if key in offered), "single_node_tp")
 
     def _choose_features(self) -> tuple[list[str], list[str]]:
-        """The features that are on by themselves, and those that the reader may turn on."""
+        """The features that are on by default, and the features that the user may turn on."""
         opt_in = {*_texts(self.data.get("opt_in_features"))}
         opt_in |= {*_texts(_mapping(self.data, "hardware_opt_in_features").get(self.hardware))}
         forced = _mapping(self.variant, "default_modes")
@@ -312,8 +312,8 @@ class _Making:
         return chosen, [key for key in every if key not in chosen]
 
     def _layers(self) -> Iterator[tuple[str, _Keys, str, str]]:
-        """The mappings with arguments and variables, in their order: each with its file, its path, the keys of its
-        arguments and the keys of its variables. The last value of each counts."""
+        """The mappings with arguments and variables, in order: each with its file, its path, the keys of its arguments
+        and the keys of its variables. Later values override earlier values."""
         variant = ("variants", self.variant_key)
         own = ("strategy_overrides", self.strategy_key)
         yield self.file, ("model",), "base_args", "base_env"
@@ -340,7 +340,7 @@ class _Making:
         ]
 
     def _sizes(self) -> dict[str, int]:
-        """The numbers of GPUs by option."""
+        """The number of GPUs for each option."""
         if self.nodes == 1:
             return {str(self.strategy.get("parallel_flag") or "--tensor-parallel-size"): self._single_size()}
         if self.strategy.get("parallelism") == "tp_pp":
@@ -357,7 +357,7 @@ class _Making:
         return 1 if self._fits(self.gpus) else self.gpus
 
     def _hardware_paths(self) -> Iterator[_Keys]:
-        """The overlays of this kind of machine: those of the strategy replace those of recipe and variant."""
+        """The overlays for this kind of machine. The strategy's overlays replace the recipe's and the variant's."""
         own = ("strategy_overrides", self.strategy_key, "hardware_overrides")
         layers: list[_Keys] = [("hardware_overrides",), ("variants", self.variant_key, "hardware_overrides")]
         of_strategy = self._first_of(own)
@@ -428,7 +428,7 @@ class _Making:
         return result
 
     def image(self) -> _Sourced:
-        """The image that they name for this brand; vLLM's own where they name none."""
+        """The recipe's image for this brand; vLLM's own image if the recipe names none."""
         variant = ("variants", self.variant_key)
         for above in ((*variant, "hardware_overrides", self.hardware), variant, ("model",)):
             path = (*above, "docker_image")
@@ -436,7 +436,7 @@ class _Making:
             if isinstance(value, dict):
                 is_by_brand = any(brand in value for brand in ("nvidia", "amd", "tpu", "intel"))
                 value = value.get(_BRAND) if is_by_brand else value
-            if isinstance(value, dict):  # by the version of CUDA
+            if isinstance(value, dict):  # by CUDA version
                 value = value.get("cu130") or value.get("cu129")
             if isinstance(value, str):
                 return _Sourced((value,), self._where(*path))
@@ -446,7 +446,7 @@ class _Making:
     # The text.
 
     def text(self, name: str) -> str:
-        """The recipe of version 1, called ``name``."""
+        """The recipe ``name``, in version 1 of the format."""
         chosen = self.variant.get("model_id")
         where = ("variants", self.variant_key, "model_id") if chosen else ("model", "model_id")
         model = str(chosen or _mapping(self.data, "model").get("model_id") or "")
@@ -472,7 +472,7 @@ class _Making:
         return "\n".join([*lines, "command: |", f"  {body}", ""])
 
     def _head(self, left: Mapping[str, _Sourced]) -> list[str]:
-        """The lines that tell what was chosen, and everything that the recipe does not do."""
+        """The lines with the choices, and with everything that the recipe does not do."""
         upstream, meta = self.published.upstream, _mapping(self.data, "meta")
         tried = _mapping(meta, "hardware").get(self.hardware)
         told = [
@@ -502,7 +502,7 @@ class _Making:
 
 
 def _paired(words: Sequence[str]) -> list[tuple[str, ...]]:
-    """Each option with the values up to the next one."""
+    """Each option with its values, up to the next option."""
     result: list[tuple[str, ...]] = []
     for word in filter(None, words):
         if word.startswith("-") or not result:
@@ -513,7 +513,7 @@ def _paired(words: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _plain(text: str) -> str:
-    """Text for a comment: on one line, and without characters that a terminal would obey."""
+    """Text for a comment: one line, without control characters of a terminal."""
     return "".join(char if char.isprintable() else " " for char in " ".join(text.split()))
 
 

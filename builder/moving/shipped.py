@@ -1,6 +1,6 @@
-"""A project gets files that come with this program, and can update them later.
+"""A project gets files of this program, and can update them later.
 
-A record is committed with the project. It tells which files the user has edited."""
+A record is committed with the project. It shows which files the user has edited."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from builder.lock import closures, lock_file
 from builder.lock.model import Lock
 
 _PACKAGE = Path(builder.__file__).parent
-# pyproject.toml puts them there when a wheel is made.
+# pyproject.toml puts the files there when a wheel is built.
 _IN_WHEEL = _PACKAGE / "moving/files"
 _SKELETON = Path(__file__).parent / "skeleton"
 _LITTER = frozenset({"__pycache__", ".DS_Store"})
 
 
 def shipped_project() -> Project:
-    """The definitions, mods, recipes, scripts and pins that come with this program, as a project that is only read.
-    Raises UsageError where they are neither in the package nor around it."""
+    """The definitions, mods, recipes, scripts and pins of this program, as a read-only project. Raises UsageError if
+    they are neither in the package nor around it."""
     for root in (_IN_WHEEL, _PACKAGE.parent):
         if (root / "dockerfiles/_parts").is_dir():
             return Project(root)
@@ -40,7 +40,7 @@ def shipped_project() -> Project:
 
 
 def below_package(root: Path, folder: str) -> Iterator[PlainFile]:
-    """The files in ``folder`` of ``root``, sorted, or the file that it is. Links are left out."""
+    """The sorted files in ``folder`` of ``root``; ``folder`` may also be a file. Links are left out."""
     top = root / folder
     for path in (top,) if top.is_file() else sorted(top.rglob("*")):
         inside = path.relative_to(root)
@@ -49,16 +49,16 @@ def below_package(root: Path, folder: str) -> Iterator[PlainFile]:
 
 
 Contents = Literal["all", "spark", "cpu", "minimal"]
-# Files that a project may have lines of its own in: what is missing is added at their end.
+# Projects may add their own lines to these files. Missing lines are added at the end.
 LINES = (".gitignore", ".gitattributes")
-# Those with which this repository itself is developed.
+# The scripts for developing this program.
 _OWN_SCRIPTS = frozenset({"scripts/setup", "scripts/test"})
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The definitions and mods of a project by name, its recipes by file, of which the ones whose image takes least to
-    make come first; its ``files`` but for images.lock, and the ``pins`` that images.lock begins with."""
+    """The definitions and mods of a project by name; its recipes by file, beginning with the images that are fastest to
+    build; its ``files`` except images.lock; and the initial ``pins`` of images.lock."""
 
     contents: Contents
     definitions: tuple[str, ...]
@@ -69,8 +69,8 @@ class Selection:
 
 
 def select(contents: Contents) -> Selection:
-    """Selects what ``contents`` stands for: ``spark`` and ``cpu`` are the definitions that need a GPU or none, the
-    recipes on their images, and the mods that either name; ``minimal`` has what definitions are written with."""
+    """Selects the files for ``contents``. ``spark`` and ``cpu`` have the definitions with or without a GPU, the recipes
+    for their images, and the mods of both. ``minimal`` has only the parts for writing definitions."""
     project, is_all = shipped_project(), contents == "all"
     names = tuple(
         name
@@ -88,16 +88,16 @@ def select(contents: Contents) -> Selection:
     folders = [f"dockerfiles/{name}" for name in ("_parts", *names)]
     folders += [*(f"mods/{name}" for name in sorted(mods)), *(f"checkpoints/{name}" for name in sorted(checkpoints))]
     files = [file for folder in folders for file in below_package(project.root, folder)]
-    files = [file for file in files if not closures.is_packages(file.path)]  # they come with the pins
+    files = [file for file in files if not closures.is_packages(file.path)]  # these come with the pins
     files += [PlainFile(recipe.file, False, (project.root / recipe.file).read_bytes()) for recipe in every]
     scripts = below_package(project.root, "scripts") if names else ()
     files += [script for script in scripts if script.path not in _OWN_SCRIPTS]
-    # Where the first line of each file that users write says that its schema is.
+    # The first line of each file that users write refers to its schema in this folder.
     schemas = below_package(Path(definitions.__file__).parent, "schemas")
     files += [PlainFile(f"builder/definitions/{schema.path}", False, schema.content) for schema in schemas]
-    own = ("builder.yaml", "AGENTS.md", *LINES)  # the beginnings of files that each project has of its own
+    own = ("builder.yaml", "AGENTS.md", *LINES)  # the initial content of each project's own files
     files += [PlainFile(name, False, (_SKELETON / name.removeprefix(".")).read_bytes()) for name in own]
-    # Images that were built in a checkout are not those of a project that begins.
+    # A new project must not list images that were built in a checkout.
     pins = lock_file.read_lock(project.lock).pins
     return Selection(
         contents=contents,
@@ -110,13 +110,13 @@ def select(contents: Contents) -> Selection:
 
 
 def _effort(project: Project, name: str) -> int:
-    """The effort of an image: 0 where others build it, 1 for wheels, 2 for hours of compiling."""
+    """The effort of an image: 0 for an image built elsewhere, 1 for wheels, 2 for hours of compiling."""
     chain = image.load_chain(project, name, "linux/arm64")
     return max(2 if each.git_sources else 1 if each.wheel_sources else 0 for each in chain)
 
 
-# The record of the files that a project got from this program. It lies in the project, and is committed with it: what
-# is in the state folder may be deleted at any time.
+# The record of the files that a project got from this program. It is committed with the project, and not kept in the
+# state folder, which may be deleted at any time.
 
 FILE = ".builder-init.json"
 _HEAD = {"schema_version": 1}
@@ -124,7 +124,7 @@ _HEAD = {"schema_version": 1}
 
 @dataclass(frozen=True)
 class InitRecord:
-    """The release that a project's files came with, what was chosen, and the digest of each file as it was written."""
+    """The release of a project's files, the chosen ``contents``, and the digest of each file when it was written."""
 
     release: str
     contents: Contents
@@ -132,7 +132,7 @@ class InitRecord:
 
 
 def read_shipped_record(project: Project) -> InitRecord | None:
-    """Reads the record, if any. Raises FileProblemsError for one that is damaged, or that a newer release wrote."""
+    """Reads the record, if it exists. Raises FileProblemsError if it is damaged, or was written by a newer release."""
     try:
         return records.read_file(project.root / FILE, InitRecord, _HEAD)
     except FileNotFoundError:
@@ -147,7 +147,7 @@ def write_shipped_record(project: Project, record: InitRecord) -> None:
     files.write_atomically(project.root / FILE, records.text_of(in_order, _HEAD).encode())
 
 
-# checkpoints/NAME, dockerfiles/NAME and mods/NAME are one thing each: one that was deleted stays away as a whole.
+# Each checkpoints/NAME, dockerfiles/NAME and mods/NAME is a unit: if the user deleted it, none of its files come back.
 _WHOLES = frozenset({"checkpoints", "dockerfiles", "mods"})
 
 FileState = Literal["new", "same", "newer", "edited", "kept", "deleted"]
@@ -155,10 +155,10 @@ FileState = Literal["new", "same", "newer", "edited", "kept", "deleted"]
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """A file and its state in a project: ``new``; the ``same`` there; ``newer`` than the one there, which is as it was
-    written; ``edited`` there since, or of unknown origin, and another one comes with this release; ``kept``, edited
-    there, while nothing newer comes; or ``deleted`` there, as whatever is not there of a folder that the user
-    brought. ``before`` is the content there, ``after`` the one to write."""
+    """A file of this release and its state in a project. ``new``: the project lacks it. ``same``: the project has it.
+    ``newer``: the project has an unedited older file. ``edited``: the project's file was edited or has an unknown
+    origin, and this release has a new one. ``kept``: it was edited, and this release has no new one. ``deleted``: the
+    user deleted it, or has another folder of that name. ``before`` is the present content, ``after`` the new."""
 
     file: PlainFile
     state: FileState
@@ -178,13 +178,13 @@ class PlannedFile:
 def plan_shipped(
     project: Project, files: Mapping[str, PlainFile], record: InitRecord | None
 ) -> tuple[PlannedFile, ...]:
-    """Compares ``files`` with those of a project, by the ``record`` of what was written into it. Raises UnsafePathError
-    where one of them leads out of the project, OSError where one cannot be read."""
+    """Compares ``files`` with the project's files, using the ``record`` of the written files. Raises UnsafePathError if
+    a path leads out of the project, and OSError if a file cannot be read."""
     digests = record.files if record else {}
     gone = {_whole(path) for path in digests} - {_whole(path) for path in digests if (project.root / path).exists()}
     planned = [_planned(project, file, digests, gone) for file in files.values()]
-    # A folder that has other files under these names, and none of this program, is one that the user brought: a mod of
-    # the same name. A file of this program in it would change what it does.
+    # A folder with some of these names, but no file of this program, is the user's own: a mod of the same name. Adding
+    # a file of this program would change that mod.
     there = {_whole(each.path) for each in planned if each.before is not None}
     ours = {_whole(each.path) for each in planned if each.state in {"same", "newer"}}
     return tuple(
@@ -218,7 +218,7 @@ def _planned(project: Project, file: PlainFile, digests: Mapping[str, str], gone
 
 
 def _with_lines(before: bytes, wanted: bytes) -> bytes:
-    """``before`` with the lines of ``wanted`` that it lacks at its end."""
+    """``before``, followed by the lines of ``wanted`` that it lacks."""
     present = before.splitlines()
     missing = [line for line in wanted.splitlines() if line not in present]
     lines = [*([before.rstrip(b"\n")] if before.strip() else []), *missing, b""]
@@ -231,9 +231,9 @@ def _whole(path: str) -> str:
 
 
 def is_unedited(project: Project, place: str, files: Mapping[str, bytes]) -> bool:
-    """True if ``files`` (contents by path) are all that a project has at ``place``, a file or a folder of it, and are
-    as this release ships them, or as `builder init` wrote them. Never in a checkout of this program, where whatever is
-    there is what it ships. Raises FileProblemsError for a damaged record."""
+    """True if ``files`` (the contents by path of ``place``, a file or folder of the project) are unchanged since
+    `builder init` wrote them, or equal this release. In a checkout of this program, whose files are the release itself,
+    only the first case counts. Raises FileProblemsError for a damaged record."""
     digests = {path: sha256_of(content) for path, content in files.items()}
     record = read_shipped_record(project)
     written = record.files if record else {}
@@ -246,24 +246,24 @@ def is_unedited(project: Project, place: str, files: Mapping[str, bytes]) -> boo
 
 
 def write_shipped(project: Project, planned: Iterable[PlannedFile]) -> None:
-    """Writes files, each in one step. Raises UnsafePathError where one leads out of the project, OSError."""
+    """Writes each file in one step. Raises UnsafePathError if a path leads out of the project, and OSError."""
     for each in planned:
         path = below_project(project.root, project.root / each.path)
         files.make_folder(path.parent)
         files.write_atomically(path, each.after, mode=0o755 if each.file.executable else None)
 
 
-# The release of this program: its number, and the commit that it was made from.
+# The release of this program: its number, and the commit that it was built from.
 
-# Written by hatch_build.py when a wheel or a source archive is made.
+# hatch_build.py writes this file when it builds a wheel or a source archive.
 COMMIT_FILE = _PACKAGE / "commit"
-# Names of such an address: https://packaging.python.org/en/latest/specifications/well-known-project-urls/
+# The names of a repository's address: https://packaging.python.org/en/latest/specifications/well-known-project-urls/
 _SOURCE_NAMES = frozenset({"source", "repository", "sourcecode", "source code", "github"})
 
 
 @dataclass(frozen=True)
 class ProgramRelease:
-    """The number of a release, and the commit that it was made from; empty where that is not recorded."""
+    """The number of a release, and the commit that it was built from; empty if the commit is not recorded."""
 
     number: str
     commit: str
@@ -273,7 +273,7 @@ class ProgramRelease:
 
 
 def of_this_program() -> ProgramRelease:
-    """The release that is running: of a wheel as it was recorded when that was made, of a checkout as git has it."""
+    """The running release. The commit was recorded when a wheel was built; in a checkout, git reports it."""
     from importlib import metadata
 
     commit = ""
@@ -288,8 +288,8 @@ def of_this_program() -> ProgramRelease:
 
 
 def repository_of_releases() -> str:
-    """The address of the repository that this program's releases come from: that which a checkout was cloned from, or
-    the one that the wheel names as its source; empty where neither is known."""
+    """The address of the repository with this program's releases. A checkout was cloned from it; a wheel names it as
+    its source. Empty if it is unknown."""
     from importlib import metadata
 
     if _is_checkout():
@@ -302,8 +302,8 @@ def repository_of_releases() -> str:
 
 
 def newer_release(address: str) -> str:
-    """The tag of a release that the repository at ``address`` has and that is newer than this one; empty where there is
-    none. Raises SourceError where it cannot be asked."""
+    """The newest release tag of the repository at ``address``, if it is newer than this release; otherwise empty.
+    Raises SourceError if the repository does not answer."""
     from packaging.version import Version
 
     from builder.sources import vllm_versions
@@ -313,4 +313,4 @@ def newer_release(address: str) -> str:
 
 
 def _is_checkout() -> bool:
-    return (_PACKAGE.parent / ".git").exists()  # a repository further above has another program
+    return (_PACKAGE.parent / ".git").exists()  # a repository of a folder above contains another program

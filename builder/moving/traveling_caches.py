@@ -1,7 +1,7 @@
 """Compile caches travel with their number: in an archive, to a node, or beside the image in a registry.
 
-Only files that match the record of complete files leave. On the other machine a container of the image receives them,
-since servers write there as root. They count once each has its digest, and only on the same chip."""
+Only files that match the record of complete files are sent. On the other machine a container of the image receives
+them, since servers write there as root. They are used only if all digests match, and only on the same chip."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _OCI = "application/vnd.oci.image"
 _ARRIVING, _SUMS = "arriving", "sums"
 _NANO = 10**9
 _LOOK = f"cat /proc/driver/nvidia/gpus/*/information /proc/cpuinfo 2>/dev/null; ! test -e {INSIDE}/{RECORD}"
-# What the other machine compiled itself stays. The record comes last: without it the files are not known as complete.
+# Files that the other machine compiled itself stay. The record is copied last, since it marks the files as complete.
 _TAKE = f"""\
 set -e
 cd {INSIDE}/{_ARRIVING}
@@ -55,7 +55,7 @@ _CLEAN = ("rm", "-rf", "--", f"{INSIDE}/{_ARRIVING}")
 
 @dataclass(frozen=True)
 class TravelingCaches:
-    """The ``key`` and the ``chips`` that the files were compiled for, and the record of each file by its path."""
+    """The ``key`` and the ``chips`` of the compiled files, and the record of each file by path."""
 
     key: str
     chips: tuple[str, ...]
@@ -70,7 +70,7 @@ class TravelingCaches:
 def find_traveling_caches(
     project: Project, environ: Mapping[str, str], name: ImageName, image: NumberedImage
 ) -> tuple[TravelingCaches, Path] | None:
-    """The intact files that a start of ``name`` on this machine would use, and their folder; None without any."""
+    """The intact files that a start of ``name`` on this machine would use, and their folder; None without files."""
     owner = compile_caches.shared_with(project, environ, name)
     folder = Path(compile_cache(environ, owner.repository, owner.number))
     intact = {
@@ -83,13 +83,13 @@ def find_traveling_caches(
 
 
 def is_welcome(path: str) -> bool:
-    """True for the path of a file in one of the folders that servers compile into."""
+    """True for the path of a file in a folder that servers compile into."""
     top, _, below = path.partition("/")
     return top in COMPILE_CACHES and bool(below) and path.isprintable() and not tar_stream.is_unsafe(path)
 
 
 def read_pieces(folder: Path, path: str) -> Iterator[bytes]:
-    """The content of a file. Raises TransferError where it cannot be read."""
+    """The content of a file. Raises TransferError if it cannot be read."""
     try:
         with (folder / path).open("rb") as file:
             while piece := file.read(1 << 20):
@@ -101,7 +101,7 @@ def read_pieces(folder: Path, path: str) -> Iterator[bytes]:
 def take(
     workspace: Workspace, name: ImageName, caches: TravelingCaches, pieces: Callable[[str], Iterable[bytes]]
 ) -> None:
-    """Takes caches for the number ``name``, which is here; reports it, or the reason why not."""
+    """Stores caches for the local number ``name``. Reports success, or the reason for a refusal."""
     environ, recorded = workspace.environment, lock_file.read_project_lock(workspace.project).image(name)
     if recorded is None:
         return
@@ -114,15 +114,15 @@ def take(
             why = "they were compiled from different parts"
         else:
             if machine.is_here(workspace.engine.host):
-                Path(folder).mkdir(parents=True, exist_ok=True)  # as the user, where an engine makes it as root
+                Path(folder).mkdir(parents=True, exist_ok=True)  # owned by the user; the engine would make it as root
             why = place(workspace.engine, str(name), folder, caches, pieces)
     except (BuilderError, OSError, ValueError) as error:
         why = str(error)
     workspace.report(Message(f"{caches.text}, {f'not taken: {why}' if why else 'taken'}"))
 
 
-# In a registry, caches are an image of one layer, under a tag made of the digest of their image. The layer is a tar of
-# the files and, first, what is recorded of them.
+# In a registry, the caches of an image are another image with one layer. Its tag contains the digest of the first
+# image. The layer is a tar with the record of the files, followed by the files.
 
 
 _MOST_UNPACKED = 200  # times the size of a packed layer
@@ -133,8 +133,8 @@ def _reference(registry: Registry, name: ImageName, digest: str) -> str:
 
 
 def push_caches(workspace: Workspace, registry: Registry, name: ImageName, image: NumberedImage, digest: str) -> None:
-    """Pushes the caches that the next start of ``name`` here would use, beside its image of this ``digest``, unless the
-    registry has some; reports it, or the reason why not."""
+    """Pushes the caches that the next start of ``name`` here would use, for its image with this ``digest``, unless the
+    registry already has caches. Reports success, or the reason for a failure."""
     engine, reference = workspace.engine, _reference(registry, name, digest)
     try:
         if manifest_digest(engine, reference):
@@ -163,7 +163,7 @@ def push_caches(workspace: Workspace, registry: Registry, name: ImageName, image
 
 
 def _image_archive(layer: IO[bytes], size: int, digest: str, platform: str, tag: str) -> tuple[int, Iterator[bytes]]:
-    """The size and the content of an archive of an image with this one layer."""
+    """The size and the content of an archive of an image with only this layer."""
     system, architecture = platform.split("/")[:2]
     rootfs = {"type": "layers", "diff_ids": [digest]}
     config = json.dumps({"os": system, "architecture": architecture, "rootfs": rootfs}).encode()
@@ -181,7 +181,7 @@ def _image_archive(layer: IO[bytes], size: int, digest: str, platform: str, tag:
 
 
 def pull_caches(workspace: Workspace, registry: Registry, name: ImageName, image: NumberedImage) -> None:
-    """Takes the caches that the registry has beside the image; reports it, or the reason why not."""
+    """Stores the registry's caches of the image here. Reports success, or the reason for a failure."""
     if not image.digest:
         return
     try:
@@ -201,7 +201,7 @@ def pull_caches(workspace: Workspace, registry: Registry, name: ImageName, image
 
 
 def _download_layer(workspace: Workspace, repository: str, digest: str, file: IO[bytes]) -> None:
-    """Writes the only layer of an image into ``file``. Raises SourceError, or TransferError for other content."""
+    """Writes the only layer of an image into ``file``. Raises SourceError, or TransferError if its digest differs."""
     numbers = count(1)
 
     def receive(blob: str, _: int, pieces: Iterator[bytes]) -> None:
@@ -214,8 +214,8 @@ def _download_layer(workspace: Workspace, repository: str, digest: str, file: IO
 
 
 def unpacked_layer(layer: IO[bytes], unpacked: IO[bytes]) -> IO[bytes]:
-    """A layer whose parts can be read by their offsets: the file ``layer`` itself, or ``unpacked``, with its content,
-    where it is packed, as the classic image store pushes it. Raises ValueError for a layer that unpacks without end."""
+    """Returns a layer that can be read by offset: the file ``layer`` itself, or, if it is packed, ``unpacked`` with its
+    content. The classic image store pushes packed layers. Raises ValueError if the content is far too large."""
     is_packed = layer.read(2) == b"\x1f\x8b"
     layer.seek(0)
     if not is_packed:
@@ -237,8 +237,8 @@ def _require(fits: bool, message: str) -> None:
 def place(
     endpoint: Endpoint, image: str, folder: str, caches: TravelingCaches, pieces: Callable[[str], Iterable[bytes]]
 ) -> str:
-    """Puts the files into ``folder`` of the engine's machine, through a container of ``image``. Returns why they were
-    not taken, empty where they were. Raises BuilderError where the engine or the source fails."""
+    """Puts the files into ``folder`` of the engine's machine, through a container of ``image``. Returns the reason for
+    a refusal; empty after success. Raises BuilderError if the engine or the source fails."""
     with containers.running(endpoint, image, labels={"builder.caches": "1"}, mounts={folder: INSIDE}) as container:
         seen = container.run(["sh", "-c", _LOOK], timeout=_WAIT)
         if seen.exit_code:
@@ -255,8 +255,8 @@ def place(
 
 
 def _tar(caches: TravelingCaches, pieces: Callable[[str], Iterable[bytes]]) -> tuple[int, Iterator[bytes]]:
-    """The size and the content of a tar with the files, their sums and their record. Times are whole seconds, which is
-    all that a tar keeps; ninja compares them."""
+    """The size and the content of a tar with the files, their sums and their record. The record has times in whole
+    seconds, since a tar stores no fractions, and ninja compares the times."""
     entries = {path: (size, digest, at // _NANO * _NANO) for path, (size, digest, at) in caches.files.items()}
     sums = "".join(f"{digest}  {path}\n" for path, (_, digest, _) in entries.items())
     contents: list[tuple[str, int, int, Iterable[bytes]]] = []
