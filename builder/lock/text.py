@@ -42,7 +42,7 @@ _NOT_AS_IT_IS = r"\x00-\x1f\"\\\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uf
 _QUOTED_TEXT = rf'"(?:[^{_NOT_AS_IT_IS}]++|\\u(?!d[89a-f])[0-9a-f]{{4}}|\\["\\nt])*+"'
 
 _PLAIN = re.compile(_PLAIN_TEXT)
-# Text that YAML 1.1 (PyYAML) or 1.2 (yq, Go) reads as a number, a date, a truth value or null. Times stay plain: those
+# Text that YAML 1.1 (PyYAML) or 1.2 (yq, Go) reads as a number, a date, a truth value or null. Times stay plain: YAML
 # readers read them as times, and this reader as text.
 _OTHER_TYPE = re.compile(
     r"[0-9][0-9_]*(?::[0-5]?[0-9])*(?:\.[0-9_]*)?(?:e[-+]?[0-9]+)?|0x[0-9a-f_]+|0o[0-7_]+|0b[01_]+"

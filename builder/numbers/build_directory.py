@@ -261,8 +261,8 @@ def _reason(error: Exception) -> str:
 def read_build_files(directory: BuildDirectory) -> dict[str, StagedFile]:
     """Reads the files of a build, by path. Other files are left out, such as an editor's backup or a ``.git``.
 
-    Raises FileProblemsError for a missing Dockerfile, for a file that cannot be read or is too large, and for links,
-    pipes and the like, which no build has.
+    Raises FileProblemsError for a missing Dockerfile, an unreadable or too large file, and links, pipes and the like,
+    which no build has.
     """
     mods = mods_by_definition(directory)
     files: dict[str, StagedFile] = {}

@@ -358,8 +358,8 @@ def foreign_latest(workspace: Workspace, moves: Iterable[PointerMove]) -> tuple[
 
 def move_latest(endpoint: Endpoint, name: ImageName) -> str:
     """Points the ``latest`` of an engine to a number that it has. If ``latest`` was the only name of an image, the
-    image gets another name: the next clean-up would remove it, although it is older than this project or was pulled
-    separately. Returns that name; empty if no image needed one."""
+    image gets another name. Otherwise the next clean-up would remove it, although it is older than this project or was
+    pulled separately. Returns the new name; empty if no image needed one."""
     latest, kept = f"{name.repository}:latest", ""
     before = images.inspect_image(endpoint, latest)
     if before and before.tags == (latest,) and images.inspect_image(endpoint, str(name)):

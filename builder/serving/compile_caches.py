@@ -99,8 +99,8 @@ def _inputs(part: BuildPart) -> Mapping[str, Mapping[str, str]]:
 
 
 def is_harmless(mod: Path) -> bool:
-    """True for a mod that only puts data such as a chat template into the image, from which nothing is compiled: it has
-    no other files, installs and patches nothing, and its script only copies."""
+    """True for a mod that only puts data such as a chat template into the image. Nothing is compiled from the data. The
+    mod has no other files, installs and patches nothing, and its script only copies."""
     paths = [path for path in mod.rglob("*") if not path.is_dir()]
     if any(path.suffix not in _DATA and path.name not in _MOD_OWN for path in paths):
         return False

@@ -322,8 +322,8 @@ class RecordedStart:
 
 def start_limit(project: Project, lock: Lock, model: str | None) -> float:
     """The seconds within which a candidate of ``model`` must answer: five times the longest recorded start of the
-    paired image, because a candidate may compile code that the paired image compiled earlier; at least 15 minutes. An
-    hour without a recorded start, because the first start may download the model."""
+    paired image, but at least 15 minutes. A candidate may compile code that the paired image compiled earlier. An hour
+    without a recorded start, because the first start may download the model."""
     paired = lock.models.get(model or "")
     current = lock.image(paired.pairing.image) if paired else None
     start = recorded_starts(project, model or "").get(current.fingerprint) if current else None
