@@ -1,8 +1,9 @@
 """This page checks the data of images.lock against its JSON Schema, lock.schema.json.
 
 The texts of errors come first, then git's conflict marks, then the check.
-The check is written here because it runs at each start of the program: importing a library takes longer. It knows the
-keywords that the schema uses. Every scalar is text to it, so it reads `pattern` alone; `type` is for other programs.
+The check is written here because it runs at each start of the program, and importing a library takes longer. It
+supports only the keywords that the schema uses. It treats every scalar as text, so it reads only `pattern`; `type` is
+for other programs.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def lock_error(problems: Iterable[Problem], hint: str) -> LockError:
 
 
 def conflict_marks(text: str) -> list[tuple[int, str]]:
-    """The lines that git left of an unfinished merge: the number of each, from 1 on, and its text."""
+    """The conflict markers of git in ``text``: the number of each line, from 1 on, and the line."""
     return [(text.count("\n", 0, match.start()) + 1, match[0].strip()) for match in _MARKER_LINE.finditer(text)]
 
 
@@ -66,13 +67,13 @@ def pattern(name: str) -> str:
 
 
 def is_a(name: str, data: Data) -> bool:
-    """True if ``data`` is of a kind in the schema. The names among them become folders, arguments and lines of
-    Dockerfiles: none leads to another folder, begins like an option, or holds a line break."""
+    """True if ``data`` is of the named kind in the schema. Names become folders, arguments and lines of Dockerfiles: no
+    valid name leads to another folder, begins like an option, or contains a line break."""
     return _fits(_check_of(name), data)
 
 
 def problems(data: Data) -> Problems:
-    """All that is wrong in the data of a file: for each problem, the path to its place and a message."""
+    """All problems in the data of a file: for each one, the path to its place and a message."""
     wrong: Problems = []
     _check_of("")(data, (), wrong)
     return wrong
@@ -109,12 +110,12 @@ def _scalar(schema: dict[str, Any]) -> Check:
     return check
 
 
-# The part of a pattern that says no more of a time than its digits: the day and the hour have to exist, too.
+# This part of a pattern checks only the digits of a time. The day and the hour must also exist.
 _TIME = "[0-9]{2}T[0-9]{2}"
 
 
 def _is_moment(text: str) -> bool:
-    """True if the time at the end of ``text`` is one, with years before and after it."""
+    """True if ``text`` ends with a valid time, except in the first and the last year that `datetime` supports."""
     try:
         return 1 < datetime.fromisoformat(text.rpartition(" ")[2]).year < 9999
     except ValueError:
@@ -160,7 +161,7 @@ def _block(schema: dict[str, Any]) -> Check:
             message = f"unknown key `{key}`" + (f": {suggestion}" if suggestion else "")
             wrong.append((_path((place, key)), message))
         missing = ", ".join(f"`{key}`" for key in required if key not in data)
-        if missing and not unknown:  # the unknown one may be the missing one
+        if missing and not unknown:  # the unknown key may be the missing one
             wrong.append(_at_key(place, f"lacks {missing}"))
 
     return check

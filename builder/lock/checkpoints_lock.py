@@ -1,8 +1,8 @@
-"""checkpoints.lock records each made checkpoint, its sources and its steps.
+"""checkpoints.lock records each finished checkpoint, its sources and its steps.
 
 The record comes first, then the file, then the folders of sources and results.
 A project commits the file beside images.lock. It is JSON with sorted keys: the same records give the same bytes, and a
-file that was cut off is no JSON. Only this module writes it, whole or not at all, for one process at a time.
+truncated file is not valid JSON. Only this module writes the file, whole or not at all, one process at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 UNFINISHED = ".unfinished-"
-"""Begins the names of what is being made, or was when its process was killed."""
+"""The prefix for the folder of an unfinished result, which a process is making or a killed process left."""
 
 _LARGEST = 64 << 20
 _NAME, _COMMIT, _HEX = "[a-z0-9][a-z0-9._-]{0,63}", "[0-9a-f]{40}", "[0-9a-f]{64}"
@@ -41,14 +41,14 @@ FolderText: TypeAlias = Annotated[str, r"(?:/|~/|\./)[^\n\x00:]*"]
 
 
 def is_file_name(name: str) -> bool:
-    """True for the name of a file that a record may have: no path, no hidden file, nothing that cannot be printed."""
+    """True if a record may contain a file of this name: no path, not hidden, only printable characters."""
     return bool(re.fullmatch(r"(?!\.)[^/]{1,200}", name)) and name.isprintable()
 
 
 @dataclass(frozen=True)
 class RecordedFile:
-    """A file of a result or a source: its size in bytes, its SHA-256 (of a source as the Hub gives it, with its kind,
-    and None where nothing does), and the SHA-256 of its header, where it has one."""
+    """A file of a result or a source: its size in bytes, its SHA-256, and the SHA-256 of its header, if it has one. For
+    a source, the Hub gives the digest and its kind; None if it gives none."""
 
     size: int
     digest: DigestText | None = None
@@ -57,8 +57,7 @@ class RecordedFile:
 
 @dataclass(frozen=True)
 class RecordedSource:
-    """A source: the definition's request, the files of it that were used, and the commit that this led
-    to."""
+    """A source: the definition's request, the files that were used, and the commit of the request."""
 
     requested: str
     files: Mapping[FileText, RecordedFile]
@@ -67,9 +66,9 @@ class RecordedSource:
 
 @dataclass(frozen=True)
 class CheckpointRevision:
-    """A checkpoint as it was made. ``inputs`` is the digest over all that decides its bytes, ``steps`` that of the
-    definition's steps; ``sequence`` tells which one was made last. ``folder`` is where it was put, as the definition
-    writes it, None for the Hugging Face cache; ``mods`` are what an image needs to read it."""
+    """A finished checkpoint. ``inputs`` is a digest of everything that determines its bytes, ``steps`` a digest of the
+    definition's steps. The highest ``sequence`` was made last. ``folder`` is the folder of the result as the definition
+    writes it, None for the Hugging Face cache. An image needs ``mods`` to read the checkpoint."""
 
     sequence: int
     model: HubModelText
@@ -88,7 +87,7 @@ class CheckpointRevision:
 
 @dataclass(frozen=True)
 class CheckpointRecords:
-    """The whole of checkpoints.lock: by name and revision."""
+    """The content of checkpoints.lock, by name and revision."""
 
     checkpoints: Mapping[NameText, Mapping[CommitText, CheckpointRevision]] = field(default_factory=dict)
 
@@ -121,7 +120,7 @@ def parse_name(text: str) -> CheckpointName | None:
 
 
 def revision_of(files: Mapping[str, RecordedFile]) -> str:
-    """The revision of a result: a digest over the names and digests of its files, as long as a commit, since the
+    """The revision of a result: a digest of the names and digests of its files. It is as long as a commit, because the
     Hugging Face cache names snapshots by commits."""
     content = {name: file.digest for name, file in files.items()}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:40]
@@ -167,15 +166,15 @@ def written(made: CheckpointRecords) -> bytes:
 
 
 def _filled(data: Any) -> Any:
-    """Data without what is absent: None, and lists that are empty."""
+    """The data without None and without empty lists."""
     if not isinstance(data, dict):
         return data
     return {key: _filled(each) for key, each in data.items() if each is not None and each != []}
 
 
 def record_checkpoint(project: Project, name: str, revision: str, made: CheckpointRevision) -> None:
-    """Records a revision as the one that was made last; where it is that already, nothing is written. Waits for other
-    processes. Raises LockError for a damaged file."""
+    """Records a revision as the latest one; writes nothing if the file already says so. Waits for other processes.
+    Raises LockError for a damaged file."""
     files.make_folder(project.state)
     with files.locked(project.state / "checkpoints.lock"):
         before = read_checkpoints_lock(project)
@@ -187,7 +186,8 @@ def record_checkpoint(project: Project, name: str, revision: str, made: Checkpoi
             files.write_alone(project.checkpoints_lock, written(after))
 
 
-# The folders of sources and of results: in the Hugging Face cache, whose layout other programs read, or the user's.
+# The folders of sources and results. They are in the Hugging Face cache, whose layout other programs read, or belong to
+# the user.
 
 
 def expanded(project: Project, environ: Mapping[str, str], text: str) -> Path:
@@ -200,7 +200,7 @@ def expanded(project: Project, environ: Mapping[str, str], text: str) -> Path:
 @dataclass(frozen=True)
 class ResultPlace:
     """The place of a checkpoint's results. ``root`` is the model's folder in the cache, with snapshots and blobs, or a
-    plain folder that has each revision as a folder."""
+    plain folder with one folder for each revision."""
 
     root: Path
     is_cache: bool
@@ -220,7 +220,7 @@ def model_id(name: str) -> str:
 
 
 def result_place(project: Project, environ: Mapping[str, str], name: str, folder: str | None) -> ResultPlace:
-    """The place of the results of a checkpoint; ``folder`` is the one that its definition or record names."""
+    """The place of a checkpoint's results; ``folder`` is the one that its definition or record names."""
     if folder is None:
         return ResultPlace(hub_cache.folder(environ, model_id(name)), is_cache=True)
     return ResultPlace(expanded(project, environ, folder) / name, is_cache=False)

@@ -1,8 +1,8 @@
-"""The files with Python packages beside the Dockerfiles, of which images.lock has the digests.
+"""The files with Python packages beside the Dockerfiles; images.lock has their digests.
 
-A definition has up to three on a platform: the packages in the image, those that it takes to build the sources, and
-those that its base image brings. Their format is that of pip and uv: the first two are what a build installs, and
-anybody can install them without this program. What was asked for stands in comments.
+A definition has up to three of them on a platform: the packages in the image, the packages for building the sources,
+and the packages of its base image. pip and uv can read them. A build installs the first two, and anybody can install
+them without this program. The requests are in comments.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _INDEX = r".+ from (https?://[^\s'\"\\]+)"
 
 
 class PackagesFile:
-    """A file with packages. To whoever reads a lock it is the `PythonPin` in it, and iterated over, its packages. It is
-    read when they are first asked for: `list` and `rollback` need none.
+    """A file with packages. It stands for a `PythonPin` in a lock; iterating over it yields the packages. The file is
+    read on first use, because `list` and `rollback` need no packages.
 
-    Raises LockError then where the file is missing, or is not the one of this digest."""
+    That use raises LockError if the file is missing or has another digest."""
 
     def __init__(self, path: str, digest: str, load: Load) -> None:
         self.path, self.digest, self.load = path, digest, load
@@ -84,7 +84,7 @@ class PackagesFile:
 
 
 def parse_packages(text: str, file: str) -> PythonPin:
-    """The closure in the text of a file. Raises LockError with the place of any other line."""
+    """The closure in the text of a file. Raises LockError with the place of an invalid line."""
     packages: list[LockedPackage] = []
     facts: dict[str, list[str]] = {name: [] for name in _FACTS}
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
@@ -103,7 +103,7 @@ def parse_packages(text: str, file: str) -> PythonPin:
 
 
 def parse_requirement(line: str) -> LockedPackage | None:
-    """The package in a line of a file of requirements, None where it is no such line."""
+    """The package in a line of a requirements file; None for any other line."""
     match = re.fullmatch(_LINE, line)
     return LockedPackage(match[1], match[2], tuple(match[3].split(" --hash=sha256:")[1:])) if match else None
 
@@ -127,7 +127,7 @@ def name_of_copy(digest: str) -> str:
 
 
 def file_of(path: str, closure: PythonPin | PackagesFile | Sequence[LockedPackage]) -> PackagesFile:
-    """The file in ``path`` with a closure. Raises ValueError for one that could not be read back (a bug)."""
+    """The file at ``path`` for a closure. Raises ValueError for a closure that could not be read back (a bug)."""
     if isinstance(closure, PackagesFile):
         return closure
     pin = closure if isinstance(closure, PythonPin) else PythonPin((), "", closure)

@@ -1,7 +1,7 @@
-"""This page converts a lock to the data of images.lock and back: dicts, lists and text, as lock.schema.json has them.
+"""This page converts a lock to the data of images.lock and back: dicts, lists and text, as in lock.schema.json.
 
-The models come first in the file, then the numbered images, then what the next builds are made from. Each has its
-reader, which gets data without problems, and its writer, which leaves out what is empty.
+The models come first in the file, then the numbered images, then the pins for the next builds. Each has a reader, which
+requires data without problems, and a writer, which leaves out empty values.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Block = dict[str, Any]
 
 
 def lock_of(data: Any, load: Load) -> Lock:
-    """The lock in the data of a file, which `checking.problems` must have passed. ``load`` gives the content of a file
-    with packages once it is asked for."""
+    """The lock in the data of a file, in which `checking.problems` must have found nothing. ``load`` returns the
+    content of a file with packages when it is first used."""
     lock = Lock(images={name: _repository(each) for name, each in data.get("images", {}).items()})
     lock = replace(lock, models={name: _model(lock, each) for name, each in data.get("models", {}).items()})
     for name, each in data.get("builds", {}).items():
@@ -35,7 +35,7 @@ def lock_of(data: Any, load: Load) -> Lock:
 
 
 def data_of(lock: Lock) -> Block:
-    """The data of the file of a lock, in its order; numbers and truth values as they are."""
+    """The data for the file of ``lock``, in the order of the file. Numbers and truth values are not yet text."""
     builds = {
         f"{definition} {platform}": pins_data(definition, platform, pins)
         for definition, platforms in lock.pins.items()
@@ -49,13 +49,13 @@ def data_of(lock: Lock) -> Block:
 
 
 def _filled(**values: Any) -> Block:
-    """The values that are neither empty nor false, under keys with a dash for each underscore."""
+    """The values that are neither empty nor false. Each underscore in a key becomes a dash."""
     return {key.replace("_", "-"): value for key, value in values.items() if value}
 
 
-# The recipe `recipes/chat.yaml` is written by its name, `chat`.
+# The recipe `recipes/chat.yaml` is written as `chat`.
 
-_NO_RECIPE = "-"  # which begins no recipe's path
+_NO_RECIPE = "-"  # no path of a recipe begins with it
 _SHORT_RECIPE = re.compile(r"recipes/([A-Za-z0-9][A-Za-z0-9._+-]*)\.yaml")
 
 
@@ -72,8 +72,8 @@ def _unless_untested(marked: NumberedImage | Pairing) -> str:
     return marked.status if marked.status != "untested" else ""
 
 
-# The models: `image` has the image that serves the model, and those that served it before, the latest first. What
-# else is known of a model on an image has a line.
+# The models: `image` names the image that serves the model, and the images that served it before, the latest first.
+# Other facts about the model on an image have a line for each image.
 
 
 def _model(lock: Lock, data: Block) -> Model:
@@ -117,8 +117,8 @@ def _recipe_of(lock: Lock, name: ImageName) -> str | None:
     return image.recipe if image else None
 
 
-# The numbered images of a repository. A value that all built ones have stands once, as it is in the lowest of them; the
-# others have it only where it differs.
+# The numbered images of a repository. A value that all built images have is written once, from the lowest number. The
+# other numbers repeat the key only if their value differs.
 
 _COMMON = ("definition", "platform", "base", "gpu")
 _NO_GPU = "none"
@@ -223,9 +223,9 @@ def _version_text(version: Version) -> str:
     return version.version if is_in else f"{version.version} {version.commit}"
 
 
-# What the next build of a definition on a platform is made from. A closure is the digest of a file, which has the
-# packages and what was asked for. A source whose version the pinned vLLM names is asked for as `from-vllm`, without the
-# commit of vLLM, so that an update of vLLM changes fewer lines.
+# The pins for the next build of a definition on a platform. A closure is the digest of a file, which contains the
+# packages and the requests. If the pinned vLLM names the version of a source, the request is written as `from-vllm`,
+# without vLLM's commit. So an update of vLLM changes fewer lines.
 
 _FROM_VLLM = "from-vllm"
 

@@ -1,7 +1,7 @@
 """This page reads images.lock and is its only writer.
 
 The journal of unfinished changes comes first, then the check for a lost file, the reader and the writer.
-A file with any error is refused as a whole. A killed writer leaves the old file or the new one.
+A file with any error is rejected as a whole. A killed writer leaves the old file or the new one.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from builder.lock.closures import Load
 
 
-# The journal: which number is being given, or which pointer moved, at this moment. images.lock is the record, and
-# writing it is the moment at which a change has happened. What belongs to the change and lies elsewhere (the tags in
-# the engine, the build directory) is announced here first, so that whoever takes the writer's lock next can finish
-# the change of a killed process or undo it (``builder.numbers.images_lock``).
+# The journal of changes that are under way: a new number, or a pointer that moves. A change has happened when
+# images.lock is written. Its other parts (the tags in the engine, the build directory) are announced in the journal
+# first. So the next process that locks images.lock can finish or undo the change of a killed process
+# (``builder.numbers.images_lock``).
 
 
 @dataclass(frozen=True)
 class _Announced:
-    """A file of the journal. Anyone may have written it: the names in it become folders."""
+    """A file of the journal. Anyone may have written it, and its names become folders."""
 
     repository: Annotated[str, checking.pattern("repository")]
     number: int
@@ -48,7 +48,7 @@ class _Announced:
 @dataclass(frozen=True)
 class Entry:
     """A change to a repository: ``name`` is the number that is given, removed, or made current. ``engine_id`` is the
-    engine's id of an image that has the number only if images.lock says so; empty where only the pointer moves."""
+    engine's id of an image that keeps the number only if images.lock records it; empty if only the pointer moves."""
 
     name: ImageName
     engine_id: str
@@ -56,7 +56,7 @@ class Entry:
 
 
 def write_journal(project: Project, name: ImageName, engine_id: str) -> None:
-    """Announces a change, on the disk before this returns. A repository has one entry: the last one counts."""
+    """Announces a change; the entry is on the disk when this returns. A repository has one entry, the last one."""
     files.make_folder(project.journal)
     content = records.text_of(_Announced(name.repository, name.number, engine_id), {})
     files.write_alone(project.journal / f"{name.repository.replace('/', '_')}.json", content.encode())
@@ -67,8 +67,8 @@ def is_empty(project: Project) -> bool:
 
 
 def journal_entries(project: Project) -> Iterator[Entry]:
-    """The changes that were announced. One that another process finishes meanwhile is left out. Raises LockError for a
-    file that announces none: what is undone by it is deleted."""
+    """The announced changes, without those that another process finishes meanwhile. Raises LockError for a file that
+    announces no change, because undoing an entry deletes an image and a folder."""
     for path in sorted(project.journal.glob("*.json")):
         try:
             announced = records.read_file(path, _Announced, largest=1 << 16)
@@ -81,19 +81,19 @@ def journal_entries(project: Project) -> Iterator[Entry]:
         yield Entry(ImageName(announced.repository, announced.number), announced.engine_id, path)
 
 
-# A lost images.lock: one that is missing though images were built here, which is not the same as an empty one.
+# images.lock is lost if it is missing although images were built here. A lost lock must not be read as an empty one.
 
-# A build directory has one of them: of an image that was built here, or of an adopted one.
+# A build directory has one of these files: the first for an image that was built here, the second for an adopted image.
 _OF_IMAGES = ("bake.json", "adopted.json")
 MESSAGE = "lost, but builds/ has images"
 
 
 def is_lost(project: Project) -> bool:
-    """True if there is no images.lock, though ``builds/`` has images. The very first number does not count while it is
-    being given, nor where that was interrupted: the next writer finishes or undoes it."""
+    """True if images.lock is missing although ``builds/`` has images. The very first number does not count while it is
+    in the journal: the next writer finishes or undoes it."""
     if project.lock.exists():
         return False
-    # In this order: another process creates the directory first and removes its journal entry last.
+    # The order matters: another process creates the directory first and removes its journal entry last.
     built = [path.parent for file in _OF_IMAGES for path in project.builds.glob(f"**/[0-9]*/{file}")]
     begun = {
         project.build_directory(entry.name.repository, entry.name.number)
@@ -104,36 +104,36 @@ def is_lost(project: Project) -> bool:
 
 
 def refuse_lost_lock(project: Project) -> None:
-    """Raises LockError where images.lock is lost."""
+    """Raises LockError if images.lock is lost."""
     if is_lost(project):
         raise LockError(f"images.lock is {MESSAGE}", hint=TAKE_BACK)
 
 
-# Reading images.lock. A file with anything wrong in it is refused as a whole, and each problem named with its place.
-# Nothing is guessed: the lock decides which image runs.
+# Reading images.lock. A file with any problem is rejected as a whole, and each problem is listed with its place.
+# Nothing is guessed, because the lock decides which image runs.
 
 RECORD = "images.lock"
-_LARGEST_LOCK = 256 << 20  # bytes; a link to a device has no end
+_LARGEST_LOCK = 256 << 20  # bytes; a link may lead to a device without an end
 _NEW = ".new"
 
 
 def read_project_lock(project: Project) -> Lock:
-    """The lock of a project; an empty one where nothing was built yet. Raises LockError as `parse_and_explain` does,
-    and where the file is lost."""
+    """The lock of a project; an empty one if nothing was built yet. Raises LockError as `parse_and_explain` does, and
+    for a lost file."""
     lock = read_lock(project.lock)
     refuse_lost_lock(project)
     return lock
 
 
 def read_lock(path: Path) -> Lock:
-    """The lock in ``path``; an empty one where there is no such file. Raises LockError as `parse_and_explain` does, and
+    """The lock in ``path``; an empty one if the file does not exist. Raises LockError as `parse_and_explain` does, and
     for a file that cannot be opened."""
     content = read_bytes(path)
     return Lock() if content is None else parse_bytes(content, path.name, files_below(path.parent))
 
 
 def read_record(directory: Path) -> Lock:
-    """Reads the part of images.lock that a build directory keeps. Raises LockError, and OSError."""
+    """Reads the part of images.lock in a build directory. Raises LockError and OSError."""
     content = files.read_plain_file(directory / RECORD, _LARGEST_LOCK)
     return parse_bytes(content, RECORD, lambda _, digest: _read_file(directory / closures.name_of_copy(digest)))
 
@@ -144,8 +144,7 @@ def record_files(part: Lock) -> dict[str, bytes]:
 
 
 def files_below(root: Path) -> Load:
-    """The files with packages of the project in ``root``. A writer that was killed may have left one beside its
-    place."""
+    """The files with packages of the project in ``root``. A killed writer may have left a new file beside its place."""
 
     def load(path: str, digest: str) -> bytes | None:
         contents = [_read_file(root / name) for name in (path, path + _NEW)]
@@ -162,7 +161,7 @@ def _read_file(path: Path) -> bytes | None:
 
 
 def read_bytes(path: Path) -> bytes | None:
-    """The bytes of ``path``; None where there is no such file. Raises LockError where it cannot be opened."""
+    """The bytes of ``path``; None if the file does not exist. Raises LockError if it cannot be opened."""
     try:
         return files.read_plain_file(Path(os.path.realpath(path)), _LARGEST_LOCK)
     except FileNotFoundError:
@@ -173,7 +172,7 @@ def read_bytes(path: Path) -> bytes | None:
 
 
 def parse_bytes(content: bytes, file: str, load: Load = lambda _path, _digest: None) -> Lock:
-    """The same as `parse_and_explain` for the bytes of a file. Raises LockError also where they are not UTF-8."""
+    """The same as `parse_and_explain` for the bytes of a file. Also raises LockError if they are not UTF-8."""
     try:
         return parse_and_explain(content.decode(), file, load)
     except UnicodeDecodeError as error:
@@ -183,16 +182,16 @@ def parse_bytes(content: bytes, file: str, load: Load = lambda _path, _digest: N
 
 
 def parse_and_explain(content: str, file: str = "images.lock", load: Load = lambda _path, _digest: None) -> Lock:
-    """Returns the lock that a text holds; errors call it ``file``. ``load`` gives the content of a file with packages.
-    Raises LockError, with every problem, for a conflict marker, a file cut off, invalid YAML, another version, an
-    unknown key, a wrong value, and a key or number that stands twice."""
+    """Returns the lock in a text; errors call it ``file``. ``load`` returns the content of a file with packages. Raises
+    LockError with every problem: a conflict marker, a truncated file, invalid YAML, another version, an unknown key, a
+    wrong value, a repeated key or number."""
     if marks := checking.conflict_marks(content):
         problems = (Problem(Location(file, line), f"git conflict marker `{mark}`") for line, mark in marks)
         raise lock_error(problems, checking.MERGE)
     written = content.rstrip()
     if not written:
         raise lock_error([Problem(Location(file), "the file is empty")], TAKE_BACK)
-    if written.rpartition("\n")[2] != checking.END:  # a part of a lock that is valid YAML has fewer images
+    if written.rpartition("\n")[2] != checking.END:  # a truncated lock can be valid YAML with fewer images
         place = Location(file, written.count("\n") + 1)
         raise lock_error([Problem(place, f"truncated here: the last line must be `{checking.END}`")], TAKE_BACK)
     if (data := text.read_layout(content)) is not None and not checking.problems(data):
@@ -221,16 +220,16 @@ def _read_with_places(content: str, file: str, load: Load) -> Lock:
     return lock
 
 
-# The only writer of images.lock. A process that is killed at any moment leaves the old file or the new one: the text
-# is written beside it under a fixed name, forced to the disk, and replaces the old file in one step. A file that a
-# killed writer left under that name means nothing; the next writer overwrites it.
+# The only writer of images.lock. A process that is killed at any moment leaves the old file or the new one. The text is
+# written to a file beside it with a fixed name, forced to the disk, and replaces the old file in one step. If a killed
+# writer leaves the new file, the next writer overwrites it.
 
 if TYPE_CHECKING:
     Read = Callable[[bytes, str, Load], Lock]
 
 
 class LockWriter:
-    """The right to write images.lock until the block of ``writing`` ends. ``lock`` is the content of the file now."""
+    """The right to write images.lock until the block of ``writing`` ends. ``lock`` is its present content."""
 
     def __init__(self, path: Path, root: Path, writer: FileLock, read: Read) -> None:
         self._path, self._root, self._writer = path, root, writer
@@ -240,11 +239,11 @@ class LockWriter:
         _settle(root, self.lock)
 
     def commit(self, lock: Lock, commented: bytes | None = None) -> bool:
-        """Writes ``lock`` to images.lock, and the files with packages that are new; returns False where all is there
-        already. Comments that the user wrote into the file stay; in a merge, those in ``commented``.
+        """Writes ``lock`` to images.lock, and the new files with packages; returns False if nothing changed. The user's
+        comments in the file stay; in a merge, the comments in ``commented``.
 
-        Raises LockError where a file cannot be written or was changed meanwhile, and images.lock is then as it was;
-        UsageError for text that is not Unicode; ValueError for a lock that could not be read back (a bug).
+        Raises LockError if a file cannot be written or was changed meanwhile, and leaves images.lock unchanged. Raises
+        UsageError for text that is not Unicode, and ValueError for a lock that could not be read back (a bug).
         """
         if self._writer.released:
             raise ValueError("images.lock may be written only inside `with writing(…)`")
@@ -262,7 +261,7 @@ class LockWriter:
         except LockError as error:
             raise ValueError(f"this would make images.lock unreadable: {error}") from error
         try:
-            # The old packages stay in their place until images.lock has the new digest.
+            # The old packages stay in place until images.lock has the new digest.
             for path, packages in new.items():
                 files.make_folder((self._root / path).parent)
                 files.write_alone(self._root / (path + _NEW), packages)
@@ -284,8 +283,8 @@ class LockWriter:
 
 
 def _settle(root: Path, lock: Lock) -> None:
-    """Puts the files with packages in place that images.lock records, and removes the other ones that a killed writer
-    left."""
+    """Moves the new files with packages that images.lock records into place, and removes the others, which a killed
+    writer left."""
     for path in root.glob(f"dockerfiles/*/.*packages.*.txt{_NEW}{_NEW}"):
         path.unlink(missing_ok=True)
     beside = list(root.glob(f"dockerfiles/*/*packages.*.txt{_NEW}"))
@@ -308,12 +307,12 @@ def writing(
     read: Read = parse_bytes,
 ) -> Iterator[LockWriter]:
     """Locks images.lock for writing and reads it; only ``commit`` writes. Keep the block short: others wait.
-    ``root`` has the files with packages, where that is not the folder of ``path``.
-    ``on_wait`` is called once when another process writes for longer than a moment. ``read`` makes a lock of the file's
-    bytes and its name, for the repair of a damaged one.
+    ``root`` is the folder of the files with packages, by default the folder of ``path``. ``on_wait`` is called once if
+    another process writes for longer than a moment. ``read`` makes a lock of the file's bytes and its name, to repair a
+    damaged file.
 
-    Raises LockBusyError after ``wait_seconds``, and LockError for a lock that is damaged or in a folder that cannot be
-    written. A symbolic link is followed.
+    Raises LockBusyError after ``wait_seconds``, and LockError if the lock is damaged or its folder cannot be written
+    to. A symbolic link is followed.
     """
     real = Path(os.path.realpath(path))
     file = real.with_name(f".{real.name}.writer")

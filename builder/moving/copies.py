@@ -136,7 +136,7 @@ def read_origin(project: Project, kind: Kind, name: str) -> Origin | None:
     file = project.relative(path)
     data = yaml_file.load(read_text(path, file, project.root), file)
     if isinstance(data, dict):
-        data.pop("content", None)  # for people: a digest of `files`
+        data.pop("content", None)  # for the reader: a digest of `files`
     try:
         return records.record(Origin, data)
     except records.RecordError as error:

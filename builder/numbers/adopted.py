@@ -1,7 +1,7 @@
 """An adopted image was built elsewhere and has a number in this project.
 
 Its record and its recovery come first, then its contents, then its names.
-The build directory of an adopted image describes the image and cannot build it again.
+The build directory of an adopted image describes the image but cannot build it again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
 
 
-# The file ``adopted.json`` in the build directory of an adopted image, and the way back to a number that is missing.
+# The file ``adopted.json`` in the build directory of an adopted image, and the ways to restore a missing number.
 
 FILE = plan_model.ADOPTED
 _HEAD = {"version": 1}
@@ -36,9 +36,9 @@ _HEAD = {"version": 1}
 
 @dataclass(frozen=True)
 class AdoptedContents:
-    """The contents of an adopted image, as they were read out of it: the labels, the software as
-    `engine.installed.InstalledSoftware` has it, and the entrypoint. ``unknown`` says why the software is not known;
-    empty where it is."""
+    """The contents that were read from an adopted image: the labels, the software as in
+    `engine.installed.InstalledSoftware`, and the entrypoint. ``unknown`` says why the software is unknown; empty if it
+    is known."""
 
     fingerprint: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -61,7 +61,7 @@ def read_adopted(directory: Path) -> AdoptedContents | None:
 
 
 def way_back(name: ImageName, image: NumberedImage) -> str:
-    """Returns what brings a number back that the engine lacks: the registry first, then what it was made from."""
+    """Returns the way to restore a number that the engine lacks: from the registry first, else from its source."""
     if image.digest:
         return f"`builder pull {name}` gets it from the registry that `registry:` in builder.yaml names"
     if image.adopted is None:
@@ -74,7 +74,7 @@ def way_back(name: ImageName, image: NumberedImage) -> str:
 
 
 def require_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:
-    """Raises ImageStateError where the engine lacks the image that images.lock records for this number."""
+    """Raises ImageStateError if the engine lacks the image that images.lock records for this number."""
     details = images.inspect_image(endpoint, str(name))
     if details is None:
         state = f"was pruned on {recorded.pruned[:10]}" if recorded.pruned else "is missing from this engine"
@@ -84,7 +84,7 @@ def require_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage
         raise ImageStateError(message, hint="`builder verify` shows what is wrong; `builder rebuild` rebuilds a number")
 
 
-# The contents of an image that was built elsewhere, read out of it.
+# Reading the contents of an image that was built elsewhere.
 
 _LONGEST = 200
 
@@ -92,8 +92,8 @@ _LONGEST = 200
 def look_into(
     workspace: Workspace, image: str, details: ImageDetails, marks: Mapping[str, str]
 ) -> tuple[AdoptedContents, Mapping[str, InstalledPackage]]:
-    """Reads what is in an image, in a container with the labels ``marks``; without its software where that cannot be
-    read, which is no error."""
+    """Reads the contents of an image, in a container with the labels ``marks``. If the software cannot be read, the
+    result has none; this is not an error."""
     from builder.engine import installed
 
     workspace.report(Message(f"reading what {image} contains"))
@@ -117,21 +117,21 @@ def look_into(
 
 
 def _plain(text: str) -> str:
-    """``text`` of an image of others, as it may stand on a terminal."""
+    """``text`` from an untrusted image, safe for a terminal."""
     return "".join(character for character in text if character.isprintable())[:_LONGEST]
 
 
-# The names of an image that was built elsewhere: that which the user typed, those by which registries have it, and
-# the repository that gives it a number.
+# The names of an image that was built elsewhere: the name that the user typed, its names in registries, and the
+# repository that gives it a number.
 
-# As image.schema.json has it for the repositories of definitions.
+# The pattern of image.schema.json for the repositories of definitions.
 _REPOSITORY = re.compile(r"(?=.{1,200}$)[a-z0-9]+(?:(?:[._/]|__|-+)[a-z0-9]+)*")
 _ID = re.compile("(sha256:)?[0-9a-f]{12,64}")
 _SHOWN_TAGS = 8
 
 
 def find_image_to_adopt(engine: Endpoint, typed: str) -> ImageDetails:
-    """The image whose name or id the user ``typed``. Raises ImageStateError where the engine has none such."""
+    """The image whose name or id the user ``typed``. Raises ImageStateError if the engine has no such image."""
     details = images.inspect_image(engine, typed)
     if details is not None:
         return details
@@ -147,10 +147,10 @@ def find_image_to_adopt(engine: Endpoint, typed: str) -> ImageDetails:
 
 
 def choose(project: Project, typed: str, wanted: str | None, details: ImageDetails) -> tuple[str, str]:
-    """The repository that gets the number, and the name by which the image is recorded. The user ``typed`` a name or an
-    id, and ``wanted`` a repository, or its own (None).
+    """The repository that gets the number, and the name under which the image is recorded. The user ``typed`` a name or
+    an id; ``wanted`` is a repository, or None for the image's own.
 
-    Raises UsageError where the repository cannot be told, or is no name for one.
+    Raises UsageError if the image has no single repository, or the name of the repository is invalid.
     """
     name = images.familiar(typed)
     own = {images.repository(other) for other in (*details.tags, *details.digests)}
@@ -177,8 +177,8 @@ def choose(project: Project, typed: str, wanted: str | None, details: ImageDetai
 
 
 def in_registries(details: ImageDetails, source: str) -> tuple[str, ...]:
-    """The names by which registries may have an image, that of the name which it is adopted by first. One without a
-    slash is of this engine alone, or of Docker's own images."""
+    """The names by which registries may have an image; the name in the repository of ``source`` comes first. A name
+    without a slash is left out: only this engine has it, or it is one of Docker's own images."""
     names = {name for name in details.digests if "/" in name}
     own = images.repository(source)
     return tuple(sorted(names, key=lambda name: (images.repository(name) != own, name)))

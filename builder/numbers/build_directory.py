@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from builder.lock.model import ImageName
 
 
-# The bake targets of a recorded build, as this program makes them. The bake file of a build directory may come from
-# anybody, and a bake file may name folders, secrets and outputs of the machine that builds. So it is never run: what
-# it says is compared with the targets that a plan of these steps has, and these are what is run. All versions of this
-# program have made the same ones.
+# The bake targets of a recorded build, as this program makes them. Anyone may have written the bake file of a build
+# directory, and a bake file may name folders, secrets and outputs of the building machine. So it is never run: it is
+# compared with the targets of a plan with these steps, and those targets are run. All versions of this program have
+# made the same targets.
 
 _TOLD = 20
 _LONGEST = 60
@@ -39,7 +39,7 @@ _LABEL = re.compile(r"(?:builder|org\.opencontainers\.image)\.[a-z0-9.-]{1,100}"
 
 def bake_targets_of(directory: BuildDirectory, platform: str) -> dict[str, dict[str, Any]]:
     """Returns the targets that build a number for ``platform`` again. Raises FileProblemsError with everything in the
-    bake file that no build of this program has."""
+    bake file that this program never writes."""
     from builder.plan import making
 
     if wrong := tuple(islice(deviations(directory, platform), _TOLD)):
@@ -51,8 +51,8 @@ def bake_targets_of(directory: BuildDirectory, platform: str) -> dict[str, dict[
 
 
 def deviations(directory: BuildDirectory, platform: str) -> Iterator[str]:
-    """Yields what differs in the bake file from those that this program writes, apart from labels and the date of the
-    image, which it takes as they are."""
+    """Yields the differences between the bake file and the targets that this program writes. Labels and the date of the
+    image may differ."""
     from builder.plan import making
 
     expected = dict(_expected_targets(directory, platform))
@@ -83,7 +83,7 @@ def _expected_targets(directory: BuildDirectory, platform: str) -> Iterator[tupl
         epoch, labels = part.target.get("args", {}).get("SOURCE_DATE_EPOCH"), part.target.get("labels", {})
         date = int(epoch) if isinstance(epoch, str) and _EPOCH.fullmatch(epoch) else 0
         secret = making.packages_secret(part.definition)
-        # Builds of before this program recorded packages have none.
+        # A build by a version that did not record packages has no such secret.
         records = part.target.get("secret") == [secret]
         folder, above = part.definition, parent or None
         target = making.bake_target(platform, date, trees, above, records_packages=records, folder=folder)
@@ -95,7 +95,7 @@ def _expected_targets(directory: BuildDirectory, platform: str) -> Iterator[tupl
         parent = part.definition
 
 
-# plan.json in a build directory: the steps of the build, with what each took in.
+# plan.json in a build directory: the steps of the build and their inputs.
 
 FILE = plan_model.PLAN
 LARGEST = 64 << 20
@@ -119,21 +119,21 @@ def read_if_possible(directory: Path) -> tuple[Step, ...] | None:
         return None
 
 
-# A build directory on disk: the record in ``builds/REPOSITORY/NUMBER/`` of what an image was built from. The
-# directory of a chain holds a part for each definition: the files of the last one lie at its top, those of its
-# parents in folders of their names (see ``builder.plan.making``).
+# A build directory on disk: ``builds/REPOSITORY/NUMBER/`` records everything that an image was built from. The
+# directory of a chain has a part for each definition. The files of the last definition are at the top; the files of
+# each parent are in a folder of its name (see ``builder.plan.making``).
 
 HINT = "a build directory is committed with images.lock: restore it with git"
 _MOD = "mod "
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-# The addresses that image.yaml may have, and a commit.
+# An address that image.yaml may have, and a commit.
 _TREE = re.compile(r"(?P<url>(?:https?|ssh|git|file)://[^\s'\"\\$`#]+)#(?P<commit>[0-9a-f]{40})")
 
 
 @dataclass(frozen=True)
 class BuildPart:
     """The files and inputs of one definition in a build directory. ``definition`` is empty for the image's own;
-    ``takes`` holds the inputs of each step, by the step's own name; ``target`` is the part's in the bake file."""
+    ``takes`` has the inputs of each step, by the step's own name; ``target`` is the bake target of the part."""
 
     definition: str
     folder: Path
@@ -161,8 +161,8 @@ class BuildPart:
 
 @dataclass(frozen=True)
 class BuildDirectory:
-    """The build of one number. ``parts`` are those of the chain, each parent before its child; ``bake_file`` is the
-    whole bake file, which anyone may have written, and ``shown`` what errors call the directory."""
+    """The build of one number. ``parts`` are the parts of the chain, each parent before its child. ``bake_file`` is the
+    whole bake file, which anyone may have written. Errors call the directory ``shown``."""
 
     path: Path
     shown: str
@@ -180,7 +180,7 @@ def path_of(project: Project, name: ImageName) -> Path:
 
 
 def read_build_directory(project: Project, name: ImageName) -> BuildDirectory:
-    """Reads the build directory of a number. Raises FileProblemsError where it is gone or damaged."""
+    """Reads the build directory of a number. Raises FileProblemsError if it is missing or damaged."""
     path = path_of(project, name)
     shown = project.relative(path)
     if not path.is_dir():
@@ -189,8 +189,8 @@ def read_build_directory(project: Project, name: ImageName) -> BuildDirectory:
 
 
 def parse_build_directory(path: Path, shown: str, content: Callable[[str], bytes]) -> BuildDirectory:
-    """Makes the build directory ``path`` of its plan and its bake file. ``content`` gives the bytes of a file, by name,
-    and raises OSError. Raises FileProblemsError where one of them is gone or damaged."""
+    """Makes the build directory ``path`` from its plan and its bake file. ``content`` returns the bytes of a file, by
+    name, and raises OSError. Raises FileProblemsError if one of the two files is missing or damaged."""
     from builder.plan import making
 
     try:
@@ -211,9 +211,9 @@ def parse_build_directory(path: Path, shown: str, content: Callable[[str], bytes
 
 
 def _by_part(steps: tuple[Step, ...]) -> dict[str, dict[str, dict[str, str]]]:
-    """The inputs of each step, by the definition that it belongs to and its own name.
+    """The inputs of each step, by its definition and its own name.
 
-    Raises ValueError for a name that this program does not write: it would lead to other folders.
+    Raises ValueError for a name that this program does not write: it could lead to another folder.
     """
     by_part: dict[str, dict[str, dict[str, str]]] = {}
     for step in steps:
@@ -238,7 +238,7 @@ def _targets(bake_file: Any) -> dict[str, dict[str, Any]]:
 
 
 def build_directory_files(folder: Path) -> Iterator[Path]:
-    """The files below ``folder``, sorted. Links are left out: this program writes none."""
+    """The files below ``folder``, sorted. Links are left out, because this program writes no links."""
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink())
 
 
@@ -252,14 +252,14 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, ValueError) else "builder did not write this file"
 
 
-# The files that lie in a build directory: those of the build, and what else was put there.
+# The files in a build directory: the files of the build, and other files that were put there.
 
 
 def read_build_files(directory: BuildDirectory) -> dict[str, StagedFile]:
-    """Reads the files of a build, by path. What does not belong to it is left out: an editor's backup, a ``.git``.
+    """Reads the files of a build, by path. Other files are left out, such as an editor's backup or a ``.git``.
 
-    Raises FileProblemsError for a Dockerfile that is gone, for a file that cannot be read or is too large, and for
-    links, pipes and the like, which no build has.
+    Raises FileProblemsError for a missing Dockerfile, an unreadable or too large file, and links, pipes and the like,
+    which no build has.
     """
     mods = mods_by_definition(directory)
     files: dict[str, StagedFile] = {}
@@ -301,7 +301,7 @@ def mods_by_definition(directory: BuildDirectory) -> Mapping[str, tuple[str, ...
 
 
 def _below(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """All that lies below a folder, in a fixed order, but for the folders that can be read; links are not followed."""
+    """Everything below a folder, in a fixed order, except the readable folders themselves. Links are not followed."""
     folders = [os.fspath(folder)]
     while folders:
         with os.scandir(folders.pop()) as entries:
@@ -313,13 +313,14 @@ def _below(folder: Path) -> Iterator[os.DirEntry[str]]:
                 yield entry
 
 
-# build-metadata.yaml in a build directory: what other tools read from an image, and what its templates were told.
+# build-metadata.yaml in a build directory: facts that other tools read from an image, and the arguments of its
+# templates.
 
 _LARGEST = 1 << 20
 
 
 def read_metadata(folder: Path) -> dict[str, Any]:
-    """Reads the file; empty where it is gone or was written by something else."""
+    """Reads the file; empty if it is missing or another program wrote it."""
     try:
         content = files.read_plain_file(folder / "build-metadata.yaml", _LARGEST)
         pairs = (line.partition(": ") for line in content.decode().splitlines())

@@ -1,4 +1,4 @@
-"""Projects that share an engine claim numbers there, so that none of them takes another's number.
+"""Projects that share an engine claim numbers there, so that no project takes another project's number.
 
 The identity of a project comes first, then its claims, its recorded numbers, the tag latest, and the next number.
 Claims are empty volumes, because only one project can create a volume of a given name.
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
 
 
-# The identity of a project: by it, projects that share an engine tell what is theirs from what is another's. Each
-# clone has its own, in ``.builder/id``. It is bound to the folder by the folder's inode, so that a copy of a project
-# (``cp -a``) is another project, and one that was moved or is mounted elsewhere stays the same.
+# The identity of a project. With it, projects that share an engine recognize their own numbers. Each clone has its own
+# identity, in ``.builder/id``. The identity is bound to the folder by the folder's inode. So a copy of a project (``cp
+# -a``) is another project, and a project that was moved or is mounted elsewhere stays the same.
 
-PROJECT = "builder.project"  # the label with the id; the others are this one's
+PROJECT = "builder.project"  # the label with the id, and the prefix of the other labels
 _PATH, _HOST, _MACHINE = f"{PROJECT}.path", f"{PROJECT}.host", f"{PROJECT}.machine"
 _FILE = ".builder/id"
-_LARGEST = 4096  # bytes of a file that anybody may have written
-# The file is missing, is no plain one, or is larger than one of this program.
+_LARGEST = 4096  # bytes of a file that anyone may have written
+# The file is missing, is not a plain file, or is larger than a file of this program.
 _NO_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.EFBIG})
 
 
@@ -46,8 +46,8 @@ class _IdFile:
 
 @dataclass(frozen=True)
 class ProjectIdentity:
-    """The identity of a project: its random ``id``, and where it lies. ``host`` is for messages, ``machine`` tells
-    machines apart; both are empty where they are not known."""
+    """The identity of a project: its random ``id``, and its ``path``. ``host`` is for messages, ``machine``
+    distinguishes machines; both are empty if they are unknown."""
 
     id: str
     path: str
@@ -63,7 +63,7 @@ class ProjectIdentity:
 
 
 def project_identity(project: Project) -> ProjectIdentity:
-    """The identity of a project, which gets one where it has none yet. Raises OSError where it cannot be written."""
+    """The identity of a project, which is made if it does not exist yet. Raises OSError if it cannot be written."""
     own_id = existing_identity(project) or _created(project)
     return ProjectIdentity(own_id, str(project.root), os.uname().nodename, _machine())
 
@@ -73,14 +73,14 @@ def existing_identity(project: Project) -> str:
 
 
 def of_labels(labels: Mapping[str, str]) -> ProjectIdentity:
-    """The identity that labels tell; that of nobody where they tell none."""
+    """The identity in the labels; one with an empty id if they contain no identity."""
     path, host = labels.get(_PATH, "?"), labels.get(_HOST, "")
     return ProjectIdentity(labels.get(PROJECT, ""), path, host, labels.get(_MACHINE, ""))
 
 
 def is_gone(identity: ProjectIdentity) -> bool:
-    """True for a project of this machine whose folder is no longer there, or is another project now. On another
-    machine, and where the folder may not be looked into, nobody can tell: it counts as there."""
+    """True for a project of this machine whose folder is missing, or is another project now. A project on another
+    machine or in an unreadable folder counts as existing."""
     if not identity.machine or identity.machine != _machine():
         return False
     try:
@@ -90,8 +90,8 @@ def is_gone(identity: ProjectIdentity) -> bool:
 
 
 def _machine() -> str:
-    """A name for this machine that no other has; machine-id(5) asks not to show its own. Containers mostly have none,
-    and may share the host's name: their file systems tell them apart."""
+    """A unique name of this machine. machine-id(5) asks not to show the id itself, so the name is a digest. Most
+    containers have no id and may share the host's name; their file systems distinguish them."""
     try:
         machine_id = Path("/etc/machine-id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -102,8 +102,8 @@ def _machine() -> str:
 
 
 def _read(root: Path) -> str:
-    """The id in the project folder ``root``; empty if there is none, or it is that of another folder. Raises OSError
-    where that cannot be told."""
+    """The id in the project folder ``root``; empty if there is none, or it belongs to another folder. Raises OSError if
+    the file cannot be read."""
     try:
         recorded = records.read_file(root / _FILE, _IdFile, largest=_LARGEST)
         return recorded.id if recorded.inode == root.stat().st_ino else ""
@@ -118,7 +118,7 @@ def _read(root: Path) -> str:
 def _created(project: Project) -> str:
     project.state.mkdir(parents=True, exist_ok=True)
     with files.locked(project.state / "id.lock"):
-        # Another process may have been first.
+        # Another process may have made the identity first.
         if not (own_id := existing_identity(project)):
             own_id = os.urandom(16).hex()
             content = records.text_of(_IdFile(own_id, project.root.stat().st_ino), {})
@@ -126,15 +126,15 @@ def _created(project: Project) -> str:
     return own_id
 
 
-# Claims of projects that share an engine: which of them a number was given by, and whose ``latest`` is. A claim is an
-# empty volume of a fixed name, which only one can create (`builder.engine.containers`). That of a number stays as long
-# as the number may be on record anywhere, long after its image was pruned: no project gives it to other content.
-# Images know nothing of projects: the same inputs make the same image in each. To take a claim over from a project
-# that is gone, a project removes its volume and creates it again. Where two projects do so at the same moment, the
-# second may remove the volume that the first has just created, and both go on as the owner. The volume that stays
-# decides: the next command of the first project reports the second one as the owner. Until then ``latest`` may name
-# an image of either project, and the fingerprint in images.lock shows whose content a number's tag names. A process
-# that is killed between the two steps leaves the claim to nobody, and the next project takes it.
+# Claims of projects that share an engine: the project that gave a number, and the project that owns a ``latest``. A
+# claim is an empty volume with a fixed name, which only one project can create (`builder.engine.containers`). The claim
+# of a number stays as long as any record may have the number, long after its image was pruned: no project gives the
+# number to other content. Images do not belong to projects: the same inputs make the same image in each.
+# To take over the claim of a project that is gone, a project removes its volume and creates it again. If two projects
+# do so at the same moment, the second may remove the volume that the first has just created, and both continue as the
+# owner. The volume that stays decides: the next command of the first project reports the second one as the owner. Until
+# then ``latest`` may name an image of either project, and the fingerprint in images.lock shows whose content a number's
+# tag names. If a process is killed between the two steps, nobody owns the claim, and the next project takes it.
 
 KIND = "builder.claim"
 REPOSITORY, NUMBER, NEXT, FINGERPRINT = (f"{KIND}.{name}" for name in ("repository", "number", "next", "fingerprint"))
@@ -149,14 +149,14 @@ def of_kind(endpoint: Endpoint, kind: str) -> dict[str, Mapping[str, str]]:
 
 
 def contents_of_others(endpoint: Endpoint, own_id: str) -> frozenset[str]:
-    """The fingerprints of the images that other projects gave numbers to. Projects that are gone do not count."""
+    """The fingerprints of the images that other projects gave numbers to, without projects that are gone."""
     claimed = of_kind(endpoint, "number").values()
     owned = [(of_labels(labels), labels.get(FINGERPRINT, "")) for labels in claimed]
     return frozenset(content for owner, content in owned if owner.id != own_id and not is_gone(owner))
 
 
 def next_number(endpoint: Endpoint, repository: str) -> int:
-    """The first number of a repository that is above all that projects have given in this engine."""
+    """The first number of a repository that is above all numbers that projects have given in this engine."""
     claimed = of_repository(endpoint, repository).values()
     given = (number_of(labels) + 1 for labels in claimed)
     return max([1, *given, *(_as_number(labels.get(NEXT, "")) for labels in claimed)])
@@ -167,19 +167,20 @@ def number_of(labels: Mapping[str, str]) -> int:
 
 
 def give_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName, fingerprint: str) -> bool:
-    """Claims a number for a new image; False where another project has just claimed it."""
+    """Claims a number for a new image; False if another project has just claimed it."""
     labels = _labels_of_number(own, name, fingerprint)
     return containers.create_volume(endpoint, _volume_of_number(name), labels).get(PROJECT) == own.id
 
 
 def require_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName, fingerprint: str) -> None:
-    """Claims a number that images.lock, a file or a registry has for this content; where another project claimed it for
-    the same content, both have the same image. Raises ImageStateError where that is other content."""
+    """Claims a number that images.lock, a file or a registry has for this content. Another project may have claimed it
+    for the same content: both have the same image. Raises ImageStateError if another project claimed it for other
+    content."""
 
     def passes(existing: Mapping[str, str]) -> bool:
         if existing.get(FINGERPRINT) == fingerprint:
             return False
-        # What this project's number is to have is known better than when it was claimed.
+        # The project now knows its number's content better than when it claimed the number.
         owner = of_labels(existing)
         return owner.id == own.id or is_gone(owner)
 
@@ -201,15 +202,15 @@ def numbers_for(endpoint: Endpoint, own: ProjectIdentity, repository: str, finge
 
 
 def release_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName) -> None:
-    """Takes this project's claim of a number back, which was not recorded in the end. That of another one stays."""
+    """Removes this project's claim of a number that was not recorded in the end. Another project's claim stays."""
     volume = _volume_of_number(name)
     if (containers.find_volume(endpoint, volume) or {}).get(PROJECT) == own.id:
         containers.remove_volume(endpoint, volume)
 
 
 def take_latest(endpoint: Endpoint, own: ProjectIdentity, repository: str) -> ProjectIdentity | None:
-    """Makes the ``latest`` of a repository this project's, where it is nobody's or of a project that is gone; None if
-    it is this one's now, else the project whose it is."""
+    """Claims the ``latest`` of a repository for this project, unless another existing project owns it. Returns None if
+    this project owns it now, else the other owner."""
     labels = {KIND: "latest", REPOSITORY: repository, **own.labels}
     claimed = _claim(endpoint, volume_of_latest(repository), labels, lambda labels: is_gone(of_labels(labels)))
     owner = of_labels(claimed)
@@ -231,8 +232,8 @@ def volume_of_latest(repository: str) -> str:
 def _claim(
     endpoint: Endpoint, volume: str, labels: Mapping[str, str], passes: Callable[[Mapping[str, str]], bool]
 ) -> Mapping[str, str]:
-    """Creates a claim if there is none, or the one that exists ``passes`` on; returns the labels of the claim that
-    exists then."""
+    """Creates a claim if there is none, or if ``passes`` lets the existing one be replaced. Returns the labels of the
+    claim that exists then."""
     existing = containers.find_volume(endpoint, volume)
     if existing is not None and passes(existing):
         containers.remove_volume(endpoint, volume)
@@ -249,28 +250,28 @@ def _labels_of_number(own: ProjectIdentity, name: ImageName, fingerprint: str) -
 
 
 def _as_number(text: str) -> int:
-    """The number in a label, which anybody may have written; 0 if the label is not a number."""
+    """The number in a label, which anyone may have written; 0 if the label is not a number."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
 
 
 def _volume_part(repository: str) -> str:
-    """A repository's name as part of a volume's, which has no slashes and must be the name of a folder: different ones
-    for different repositories."""
-    plain = repository.replace("/", "._")  # which no repository has in its name
+    """A repository's name as part of a volume's name, which must be the name of a folder, without slashes. The part is
+    unique to the repository."""
+    plain = repository.replace("/", "._")  # no repository has this in its name
     digest = words.sha256_of(repository.encode()).removeprefix("sha256:")
     return plain if len(plain) < 150 else f"{plain[:100]}.{digest}"
 
 
-# The numbers that projects have on record, told in the engine that they share: what one of them has, none of the
-# others removes. Each project keeps one empty volume for each of its repositories, whose labels list the numbers that
-# it records and has not pruned. The list has a name by its content: a new one is made before the old one goes.
+# The recorded numbers of each project, in the shared engine: no project removes a number that another one records. Each
+# project keeps one empty volume for each of its repositories. Its labels list the numbers that the project records and
+# has not pruned. The volume's name depends on the list: the new volume is made before the old one is removed.
 
 _NUMBERS = f"{KIND}.numbers"
 
 
 @dataclass(frozen=True)
 class Holding:
-    """The ``numbers`` of one repository that another project has on record."""
+    """The ``numbers`` of one repository that another project records."""
 
     owner: ProjectIdentity
     repository: str
@@ -278,8 +279,8 @@ class Holding:
 
 
 def write_holding(endpoint: Endpoint, own: ProjectIdentity, lock: Lock, repository: str) -> None:
-    """Tells the engine which numbers of a repository ``lock`` records, and that those below its next one are given.
-    The lists of projects that are gone are removed."""
+    """Writes into the engine which numbers of a repository ``lock`` records, and its next number, below which all
+    numbers are given. Removes the lists of projects that are gone."""
     claimed = of_repository(endpoint, repository)
     lists = {volume: labels for volume, labels in claimed.items() if labels.get(KIND) == "project"}
     wanted = ""
@@ -316,7 +317,7 @@ def holder_of(holdings: Iterable[Holding], name: ImageName) -> ProjectIdentity |
 
 
 def _needed_numbers(lock: Lock, repository: str) -> tuple[int, ...]:
-    """The numbers of a repository that a project needs to stay: those that it has not pruned, or uses nevertheless."""
+    """The numbers of a repository that a project needs: numbers that it has not pruned, or still uses."""
     record = lock.images[repository]
     return tuple(
         number
@@ -329,8 +330,8 @@ def _needed_numbers(lock: Lock, repository: str) -> tuple[int, ...]:
 
 
 def point_latest(workspace: Workspace, repository: str, current: int | None) -> None:
-    """Points ``REPOSITORY:latest`` to the current number. Where the engine lacks that image the tag stays as it is, and
-    so it does where it is another project's, which is reported."""
+    """Points ``REPOSITORY:latest`` to the current number. The tag stays unchanged if the engine lacks that image. If
+    the tag belongs to another project, it also stays unchanged, and the project is reported."""
     from builder.base.events import Fact, Message
 
     engine = workspace.engine
@@ -347,16 +348,16 @@ def point_latest(workspace: Workspace, repository: str, current: int | None) -> 
 
 
 def foreign_latest(workspace: Workspace, moves: Iterable[PointerMove]) -> tuple[str, ...]:
-    """The repositories of ``moves`` whose ``latest`` another project has: that tag stays."""
+    """The repositories of ``moves`` whose ``latest`` belongs to another project: that tag stays."""
     own = existing_identity(workspace.project)
     repositories = [move.what for move in moves if not move.is_model]
     return tuple(each for each in repositories if owner_of_latest(workspace.engine, own, each))
 
 
 def move_latest(endpoint: Endpoint, name: ImageName) -> str:
-    """Points the ``latest`` of an engine to a number that it has. An image whose only name that was gets another one,
-    or the next clean-up would take it: it was there before this project, or was pulled beside it. Returns that name;
-    empty where there is no such image."""
+    """Points the ``latest`` of an engine to a number that it has. If ``latest`` was the only name of an image, the
+    image gets another name. Otherwise the next clean-up would remove it, although it is older than this project or was
+    pulled separately. Returns the new name; empty if no image needed one."""
     latest, kept = f"{name.repository}:latest", ""
     before = images.inspect_image(endpoint, latest)
     if before and before.tags == (latest,) and images.inspect_image(endpoint, str(name)):
@@ -366,7 +367,7 @@ def move_latest(endpoint: Endpoint, name: ImageName) -> str:
     return kept
 
 
-# The next number of a repository: above every one that was ever given to its images, here and in the engine.
+# The next number of a repository: above every number that its images ever had, here and in the engine.
 
 
 def give_next_number(
@@ -377,9 +378,9 @@ def give_next_number(
     announce: Callable[[ImageName], None] = lambda _: None,
 ) -> ImageName:
     """The next number of a repository in ``lock``, in the engine and in ``builds/``, claimed for the content of this
-    fingerprint; ``announce`` is called with each that is tried."""
+    fingerprint. ``announce`` is called with each number that is tried."""
     project, engine, own = workspace.project, workspace.engine, project_identity(workspace.project)
-    # A listing of all tags takes 1 ms a layer; what the cache cannot see is looked up for the number alone.
+    # Listing all tags takes 1 ms a layer. The cache may lack a tag, so each number is also looked up by itself.
     tags = images.cached_tags(engine, {*lock.images, repository}, project.engine_cache)
     first = free_number(project, lock, repository, tags)
     name = ImageName(repository, max(first, next_number(engine, repository)))
@@ -391,7 +392,7 @@ def give_next_number(
 
 
 def reason(workspace: Workspace, name: ImageName) -> str:
-    """The reason why ``name`` has not the number before it, of which images.lock knows nothing."""
+    """The reason why ``name`` does not follow the last number in images.lock: the number before it is already taken."""
     before = ImageName(name.repository, name.number - 1)
     project = workspace.project
     for folder in (project.builds, project.evidence):
@@ -403,8 +404,8 @@ def reason(workspace: Workspace, name: ImageName) -> str:
 
 
 def free_number(project: Project, lock: Lock, repository: str, tags: Iterable[str]) -> int:
-    """The next number, above every one in the lock, in the engine, in ``builds/`` and in ``evidence/``: none is used
-    twice, not even after images.lock was lost or replaced."""
+    """The next number, above every number in the lock, in the engine, in ``builds/`` and in ``evidence/``. So no number
+    is used twice, even after images.lock was lost or replaced."""
     taken = [tag.removeprefix(f"{repository}:") for tag in tags if tag.startswith(f"{repository}:")]
     for folder in (project.builds / repository, project.evidence / repository):
         taken += [path.name for path in folder.iterdir()] if folder.is_dir() else []

@@ -1,7 +1,7 @@
-"""Changes to images.lock together with what it records: the tags in the engine and the build directories.
+"""Changes to images.lock and to everything that it records: the tags in the engine and the build directories.
 
-images.lock is the record: a change has happened once it is written. The rest of the change is announced in the journal
-first (``builder.lock.lock_file``), so that the next process finishes or undoes the change of one that was killed.
+A change has happened when images.lock is written. The rest of the change is announced in the journal first
+(``builder.lock.lock_file``), so that the next process finishes or undoes the change of a killed process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RECORD = plan_model.RECORD  # in a build directory: the part of the project's im
 
 @dataclass(frozen=True)
 class Candidate:
-    """An image that waits for its number: its temporary tag, its build directory, the engine's id of it, and the
+    """An image that waits for its number: its temporary tag, its build directory, its id in the engine, and the
     fingerprint of its content."""
 
     tag: str
@@ -55,24 +55,25 @@ class Transaction:
         return self._writer.lock
 
     def next_name(self, repository: str, fingerprint: str) -> ImageName:
-        """The next number of ``repository``, which no image ever had and no other project in this engine gets. It is
-        claimed for the content of this fingerprint, until the block ends; for good if images.lock records it then."""
-        # Announced before it is claimed: so the claim of a process that is killed now is taken back.
+        """The next number of ``repository``: no image ever had it, and no other project in this engine gets it. It is
+        claimed for the content of this fingerprint until the block ends. If images.lock then records it, the claim
+        stays."""
+        # The number is announced before it is claimed, so that the claim of a killed process is removed.
         name = claims.give_next_number(self._workspace, self.lock, repository, fingerprint, self.announce)
         self._given.add(name)
         return name
 
     def announce(self, name: ImageName, engine_id: str = "") -> None:
         """Writes into the journal that ``name`` is about to change. The image ``engine_id`` loses that tag unless
-        images.lock records it in the end; ``latest`` is set to the current number in any case."""
+        images.lock records it in the end. ``latest`` is set to the current number in any case."""
         lock_file.write_journal(self._workspace.project, name, engine_id)
         self._announced.add(name.repository)
 
     def place(self, name: ImageName, candidate: Candidate) -> None:
-        """Gives an image the tag ``name``, and moves its build directory to where that of ``name`` belongs. It counts
-        once images.lock records it. A tag or a directory of that number which is there already stays.
+        """Gives an image the tag ``name``, and moves its build directory to the place for ``name``. The change counts
+        only after images.lock records it. An existing tag or directory of that number stays.
 
-        Raises ImageStateError where another project in this engine has that number for other content."""
+        Raises ImageStateError if another project in this engine has that number for other content."""
         directory = self._workspace.project.build_directory(name.repository, name.number)
         tagged = images.inspect_image(self._workspace.engine, str(name))
         if tagged is not None and images.fingerprint(tagged) != candidate.fingerprint:
@@ -89,8 +90,8 @@ class Transaction:
         images.tag_image(self._workspace.engine, candidate.tag, str(name))
 
     def commit(self, lock: Lock) -> bool:
-        """Writes ``lock`` to images.lock; False where that changes nothing. The ``latest`` tag of a repository whose
-        current number moves follows when the block ends. Raises what `lock_file.LockWriter.commit` does."""
+        """Writes ``lock`` to images.lock; returns False if nothing changed. If the current number of a repository
+        moves, its ``latest`` tag follows when the block ends. Raises the errors of `lock_file.LockWriter.commit`."""
         for name, repository in lock.images.items():
             if repository.current != _repository(self.lock, name).current and name not in self._announced:
                 self.announce(ImageName(name, repository.current or 0))
@@ -99,15 +100,14 @@ class Transaction:
 
 @contextmanager
 def transaction(workspace: Workspace) -> Iterator[Transaction]:
-    """Holds images.lock for writing; the only way to change it, but for `repair_lock`. Keep the block short: others
-    wait.
+    """Holds images.lock for writing. Only this and `repair_lock` change it. Keep the block short: others wait.
 
     The journal is replayed at the start and at the end, so that tags and build directories agree with images.lock
     however the block ends. Raises LockBusyError, and LockError for a lock that is damaged or cannot be written.
     """
     project = workspace.project
     with lock_file.writing(project.lock, on_wait=workspace.report_waiting) as writer:
-        claims.project_identity(project)  # made before anything is recorded: what comes after the record needs it
+        claims.project_identity(project)  # made before anything is recorded: later steps need it
         _replay_journal(workspace, writer)
         try:
             yield Transaction(workspace, writer)
@@ -117,22 +117,22 @@ def transaction(workspace: Workspace) -> Iterator[Transaction]:
 
 @contextmanager
 def repair_lock(workspace: Workspace, read: Read) -> Iterator[lock_file.LockWriter]:
-    """Holds a damaged images.lock, of which ``read`` recovers what it can, for writing. The journal waits for the next
-    `transaction`: replayed against a damaged lock, it would undo what was recorded."""
+    """Holds a damaged images.lock for writing; ``read`` recovers what it can. The journal waits for the next
+    `transaction`: replayed against a damaged lock, it would undo recorded changes."""
     with lock_file.writing(workspace.project.lock, on_wait=workspace.report_waiting, read=read) as writer:
         yield writer
 
 
 def recover_transaction(workspace: Workspace) -> None:
-    """Finishes or undoes what a killed process was recording, for commands that may write nothing themselves."""
+    """Finishes or undoes the change of a killed process, for commands that may write nothing themselves."""
     if not lock_file.is_empty(workspace.project):
         with transaction(workspace):
             pass
 
 
 def claim_number(workspace: Workspace, name: ImageName, fingerprint: str) -> None:
-    """Claims a number in the engine for the content that it has here. Raises ImageStateError where another project
-    in this engine gave that number to other content."""
+    """Claims a number in the engine for the content that it has here. Raises ImageStateError if another project in this
+    engine gave that number to other content."""
     claims.require_number(workspace.engine, claims.project_identity(workspace.project), name, fingerprint)
 
 
@@ -141,8 +141,8 @@ def tell_numbers(workspace: Workspace, lock: Lock, repository: str) -> None:
 
 
 def restore_tag(workspace: Workspace, name: ImageName, source: str) -> None:
-    """Gives a number that is missing from the engine its tag again, and records that it is no longer pruned;
-    ``source`` (a tag, digest or id) holds its content. Raises what `claim_number` does."""
+    """Restores the tag of a number that is missing from the engine, and records that the number is no longer pruned.
+    ``source`` (a tag, digest or id) has its content. Raises the errors of `claim_number`."""
     with transaction(workspace) as change:
         change.announce(name)
         record = change.lock.image(name)
@@ -154,10 +154,10 @@ def restore_tag(workspace: Workspace, name: ImageName, source: str) -> None:
 
 
 def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
-    """Brings tags and build directories in line with images.lock where a change was announced, and records a number
-    that is back. Only the holder of images.lock may call it."""
+    """Makes tags and build directories agree with images.lock after an announced change, and records a restored number.
+    Only the holder of images.lock may call it."""
     project, engine = workspace.project, workspace.engine
-    for unwritten in project.journal.glob("*.new"):  # of a process that was killed before it had announced anything
+    for unwritten in project.journal.glob("*.new"):  # of a process that was killed before it announced anything
         unwritten.unlink()
     for entry in lock_file.journal_entries(project):
         name, lock = entry.name, writer.lock
@@ -169,7 +169,7 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
         if entry.engine_id and record is None:
             shutil.rmtree(directory, ignore_errors=True)
         if not entry.engine_id and record and record.pruned and _is_back(workspace, name, record):
-            # A process was killed that had built or pulled it again (`restore_tag`).
+            # A killed process had built or pulled the number again (`restore_tag`).
             writer.commit(lock.with_image(name, replace(record, pruned=None)))
         if record is None and name.number:
             claims.release_number(engine, claims.project_identity(project), name)
@@ -181,7 +181,7 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
 def _untag(workspace: Workspace, name: ImageName, engine_id: str) -> None:
     details = images.inspect_image(workspace.engine, str(name))
     if details and details.id == engine_id and number_holder(workspace, name) is None:
-        with suppress(ConflictError):  # a container uses it by now: it may stay
+        with suppress(ConflictError):  # a container uses the image now, so it may stay
             images.remove_image(workspace.engine, str(name))
 
 

@@ -1,6 +1,5 @@
-"""Numbered images in the registry of builder.yaml: their names and states there, pushing and pulling them. The tag of a
-number is set once, and never moved to other content.
-"""
+"""Numbered images in the registry of builder.yaml: their names and states there, and how they are pushed and pulled.
+The tag of a number is set once, and never moved to other content."""
 
 from __future__ import annotations
 
@@ -31,7 +30,8 @@ _ARRIVING = "arriving"
 
 @dataclass(frozen=True)
 class Registry:
-    """A registry at ``address`` (HOST[:PORT][/PATH]); a ``private`` one was started for a copy and needs no login."""
+    """A registry at ``address`` (HOST[:PORT][/PATH]). A ``private`` registry was started for a copy and needs no
+    login."""
 
     address: str
     private: bool = False
@@ -52,14 +52,15 @@ class Pushed:
 
 
 def mirror_of(address: str, reference: str) -> str:
-    """The repository in the registry at ``address`` for a copy of an image of others: its own name below `mirror/`,
-    with the registry that it came from."""
+    """The repository in the registry at ``address`` for a copy of someone else's image: its original registry and name,
+    below `mirror/`."""
     return f"{address}/mirror/{images.with_registry(images.repository(reference)).replace(':', '-')}"
 
 
 def mirrored(workspace: Workspace, reference: str) -> str | None:
-    """The owner's copy of an image that is named with its digest, in the folder or the registry of builder.yaml, as a
-    build context names it; None if there is none. Raises TransferError where the registry does not answer."""
+    """The owner's copy of an image that is named with its digest, as a build context names it. The copy is in the
+    folder or the registry of builder.yaml; None if there is no copy. Raises TransferError if the registry does not
+    answer."""
     settings = configuration.load_configuration(workspace.project)
     digest = reference.rpartition("@")[2]
     if settings.mirror and archives.folder_has(settings.mirror, digest):
@@ -73,9 +74,9 @@ def mirrored(workspace: Workspace, reference: str) -> str | None:
 def state(endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage) -> RegistryState:
     """The state of a number in the registry: ``moved`` if its tag has other content than images.lock records.
 
-    The digest of the manifest usually tells. Only where it differs from the recorded one is the configuration read,
-    too, because the same content has another digest if its layers are compressed differently. Raises TransferError
-    where the registry does not answer.
+    Usually the digest of the manifest decides. Only if it differs from the recorded digest, the configuration is also
+    read: the same content has another digest if its layers are compressed differently. Raises TransferError if the
+    registry does not answer.
     """
     reference = f"{registry.repository(name)}:{name.number}"
     digest = manifest_digest(endpoint, reference)
@@ -90,13 +91,13 @@ def state(endpoint: Endpoint, registry: Registry, name: ImageName, recorded: Num
 def push(
     endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage, on_progress: OnLayerProgress
 ) -> Pushed:
-    """Pushes a number to the registry unless it is there already.
+    """Pushes a number to the registry unless the registry already has it.
 
-    Registries cannot create a tag only if it does not exist. So the layers are pushed first, under another tag, and the
+    Registries cannot create a tag only if it does not exist. So the layers are pushed first, under another tag. The
     number's tag is read right before it is set, and again right after.
 
-    Raises ImageStateError where the engine lacks the image or has other content under its tag, TransferError where the
-    registry has other content under it, got it from elsewhere meanwhile, or refused it.
+    Raises ImageStateError if the engine lacks the image or has other content under its tag. Raises TransferError if the
+    registry has other content under the tag, got other content meanwhile, or refused the push.
     """
     if digest := _existing_digest(endpoint, registry, name, recorded):
         return Pushed(digest, already=True)
@@ -104,7 +105,7 @@ def push(
     try:
         _push_under_name(endpoint, registry, name, f"{registry.repository(name)}:{_ARRIVING}", on_progress)
     except TransferError as error:
-        # A registry with immutable tags refuses the second image under this tag, and protects the numbers itself.
+        # A registry with immutable tags rejects the second image under this tag, and protects the numbers itself.
         if "immutable" not in error.message.lower():
             raise
     _existing_digest(endpoint, registry, name, recorded)
@@ -119,7 +120,7 @@ def push(
 
 
 def _existing_digest(endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage) -> str | None:
-    """The digest of a number in the registry, or None where it is missing. Raises TransferError where its tag has other
+    """The digest of a number in the registry; None if it is missing. Raises TransferError if its tag has other
     content."""
     reference = f"{registry.repository(name)}:{name.number}"
     registry_state = state(endpoint, registry, name, recorded)
@@ -133,8 +134,8 @@ def _existing_digest(endpoint: Endpoint, registry: Registry, name: ImageName, re
 def set_latest(
     endpoint: Endpoint, registry: Registry, name: ImageName, digest: str, on_progress: OnLayerProgress
 ) -> bool:
-    """Points the registry's ``latest`` at a number that it has as ``digest``, by pushing the engine's image; False if
-    it did so already, or if this engine has no such image."""
+    """Points the registry's ``latest`` at a number that it has as ``digest``, by pushing the engine's image. Returns
+    False if it already pointed there, or if this engine lacks the image."""
     reference = f"{registry.repository(name)}:latest"
     before = manifest_digest(endpoint, reference)
     if before == digest or images.inspect_image(endpoint, str(name)) is None:
@@ -151,10 +152,10 @@ def pull(
     on_progress: OnLayerProgress,
 ) -> PulledLayers:
     """Pulls a number from the registry into an engine by its ``version`` (a digest, or the number); returns the layers
-    that the engine lacked. The number's tag is set last, once the content is known to be what images.lock records.
+    that the engine lacked. The number's tag is set last, after the content was compared with images.lock.
 
-    Raises TransferError where the pull failed, ImageStateError where it brought other content, or the engine has
-    another image under that number.
+    Raises TransferError if the pull failed. Raises ImageStateError if the content differs, or if the engine has another
+    image under that number.
     """
     refuse_other_content(endpoint, name, recorded)
     with _pulled(endpoint, registry.repository(name), version, registry.login(name), on_progress) as (pulled, layers):
@@ -185,7 +186,7 @@ def frees(name: ImageName | str) -> str:
 def pull_by_digest(endpoint: Endpoint, repository: str, digest: str, tag: str, on_progress: OnLayerProgress) -> None:
     """Pulls an image that a builder pushed to ``repository`` (``HOST/NAME``) into an engine, and tags it ``tag``.
 
-    Raises TransferError where the pull failed.
+    Raises TransferError if the pull failed.
     """
     with _pulled(endpoint, repository, digest, auth_headers(repository), on_progress) as (pulled, _):
         images.tag_image(endpoint, pulled, tag)
@@ -200,7 +201,7 @@ def _pulled(
     try:
         yield pulled, layers
     finally:
-        # By now this is only a second name, or an image that is not wanted.
+        # By now this is only a second name, or an unwanted image.
         with suppress(BuilderError):
             images.remove_image(endpoint, pulled)
 
@@ -208,7 +209,8 @@ def _pulled(
 def _push_under_name(
     endpoint: Endpoint, registry: Registry, name: ImageName, reference: str, on_progress: OnLayerProgress
 ) -> str:
-    """Pushes an image under ``reference``, a name that it has only meanwhile, lest `docker image ls` list it twice."""
+    """Pushes an image under the temporary name ``reference``, which is then removed: `docker image ls` lists the image
+    once."""
     images.tag_image(endpoint, str(name), reference)
     try:
         return transfer.push_image(endpoint, reference, registry.login(name), on_progress)
@@ -217,7 +219,7 @@ def _push_under_name(
             images.remove_extra_tag(endpoint, reference)
 
 
-# Retrieval into this engine, with all that follows from it in this project.
+# Pulling into this engine, with all further changes in this project.
 
 
 def is_present(endpoint: Endpoint, lock: Lock, name: ImageName) -> bool:
@@ -227,9 +229,9 @@ def is_present(endpoint: Endpoint, lock: Lock, name: ImageName) -> bool:
 
 
 def pull_number(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> PulledLayers:
-    """Pulls a number by its digest, or by its tag where it was pushed with another images.lock; returns the layers that
-    this engine lacked. The number is no longer pruned then, and ``latest`` follows if it is the current one. Raises
-    TransferError where the pull failed, ImageStateError where it brought other content, or another project in this
+    """Pulls a number by its digest, or by its tag if it was pushed with another images.lock; returns the layers that
+    this engine lacked. The number is then no longer pruned, and ``latest`` follows if it is the current number. Raises
+    TransferError if the pull failed. Raises ImageStateError if the content differs, or if another project in this
     engine gave the number to other content."""
     repository = lock.images[name.repository]
     recorded = repository.numbers[name.number]
@@ -247,8 +249,8 @@ def pull_number(workspace: Workspace, address: str, lock: Lock, name: ImageName)
 
 
 def pull_unnumbered(workspace: Workspace, reference: str) -> PulledLayers:
-    """Pulls an image that others build, by the name that a recipe has; returns the layers that this engine lacked.
-    Raises TransferError where the pull failed, or no registry has it."""
+    """Pulls someone else's image, by its name in a recipe; returns the layers that this engine lacked. Raises
+    TransferError if the pull failed, or no registry has the image."""
     name, at, digest = reference.partition("@")
     repository, version = (name, digest) if at else images.split_tag(reference)
     workspace.report(Message(f"{reference}: pulling"))

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PointerMove:
-    """A pointer that moves: a model's pairing, or the ``latest`` of a repository. ``origin`` is None where it pointed
-    nowhere before; ``back`` marks a step back to the previous image, which the same step undoes."""
+    """The move of a pointer: a model's pairing, or the ``latest`` of a repository. ``origin`` is None if the pointer
+    led to no image before. ``back`` marks a step back to the previous image; the same step again undoes it."""
 
     what: str
     is_model: bool
@@ -32,7 +32,7 @@ def moves_to(lock: Lock, what: str, to: ImageName, *, is_model: bool) -> tuple[P
 
 
 def apply_moves(lock: Lock, moves: Iterable[PointerMove]) -> Lock:
-    """Returns the lock after these moves. A model gets its earlier pairing with the image back where it had one."""
+    """Returns the lock after these moves. A model gets its earlier pairing with the image back, if it had one."""
     for move in moves:
         if move.back and move.is_model:
             lock = lock.with_model(move.what, lock.models[move.what].stepped_back_to(move.to))
@@ -53,8 +53,8 @@ def pairing_with(model: Model | None, image: ImageName) -> Pairing:
 
 
 def unfit_reason(lock: Lock, name: ImageName, now: ImageName) -> str:
-    """The reason in images.lock for which a step back from the image ``now`` passes over ``name``, or nothing. An image
-    that the user found good needs no vLLM that is known: of an adopted one, it may not be."""
+    """The reason why a step back from the image ``now`` skips ``name``, from images.lock; empty without a reason. An
+    image that the user marked good needs no known vLLM: an adopted image may have an unknown one."""
     image, left = lock.image(name), lock.image(now)
     if image is None:
         return "is not in images.lock"
@@ -68,8 +68,8 @@ def unfit_reason(lock: Lock, name: ImageName, now: ImageName) -> str:
 
 
 def require_allowed(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove], *, force: bool) -> None:
-    """Raises ConflictError for a move to an image that is marked bad, unless ``force``, and ImageStateError for one to
-    an image that the engine does not have."""
+    """Raises ConflictError for a move to an image that is marked bad, unless ``force``. Raises ImageStateError for a
+    move to an image that the engine lacks."""
     moves = tuple(moves)
     if not force:
         refuse_bad(lock, moves)
@@ -77,7 +77,7 @@ def require_allowed(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove]
 
 
 def require_present(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove]) -> None:
-    """Raises ImageStateError unless the engine holds every image that a pointer moves to, with the content recorded."""
+    """Raises ImageStateError unless the engine has every image that a pointer moves to, with the recorded content."""
     for name in sorted({move.to for move in moves}):
         if recorded := lock.image(name):
             from builder.numbers import adopted
@@ -86,7 +86,7 @@ def require_present(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove]
 
 
 def refuse_bad(lock: Lock, moves: Iterable[PointerMove]) -> None:
-    """Raises ConflictError for a move to an image that is marked bad, for all or for the model that moves."""
+    """Raises ConflictError for a move to an image that is marked bad, either itself or for the model that moves."""
     for move in moves:
         image = lock.image(move.to)
         pairing = pairing_with(lock.models.get(move.what) if move.is_model else None, move.to)
@@ -103,8 +103,8 @@ def staying(lock: Lock, moves: Iterable[PointerMove]) -> tuple[str, ...]:
 
 
 def differences(project: Project, lock: Lock, moves: Iterable[PointerMove]) -> tuple[str, ...]:
-    """The inputs that differ between the images that pointers move between, one line each; none where a build directory
-    is gone. Of an adopted image only the versions are compared."""
+    """The inputs that differ between the old and the new image of each pointer, one line each; empty if a build
+    directory is missing. Of an adopted image only the versions are compared."""
     from builder.numbers import build_directory
     from builder.plan import rules
 

@@ -1,7 +1,7 @@
 """This page repairs the record of numbers after a merge or after the loss of images.lock.
 
-Build directories after a merge come first, then the sources that a lost images.lock is rebuilt from.
-Where a build directory and the labels of an image disagree, the build directory wins.
+Build directories after a merge come first, then the sources for a lost images.lock.
+If a build directory and the labels of an image disagree, the build directory wins.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
 
 
-# The build directories after a merge: both sides had one of the same number, and git checked out one of them.
+# The build directories after a merge: both sides had one with the same number, and git checked out one of them.
 
-# The revisions that hold the build directories of both sides: before the merge is committed, and after.
+# The revisions with the build directories of both sides: before the merge is committed, and after.
 _REVISIONS = ("HEAD", "MERGE_HEAD", "HEAD^1", "HEAD^2", "CHERRY_PICK_HEAD", "REBASE_HEAD", "stash@{0}")
 _SCRATCH = "merge"
 
 
 def staged_locks(project: Project) -> tuple[Lock, Lock, Lock] | None:
-    """The common version of images.lock, ours and theirs, as git's index has them while a merge is unfinished; None
-    where it has one version. A side without images.lock counts as empty, and so does a common version that is damaged.
-    Raises LockError for a side that is damaged."""
+    """The common version of images.lock, ours and theirs, from git's index during an unfinished merge; None if the
+    index has only one version. A side without images.lock counts as empty, and so does a damaged common version. Raises
+    LockError for a damaged side."""
     stages = foreign_files.unmerged_stages(project.root, RECORD)
     if not stages & {2, 3}:
         return None
@@ -72,8 +72,8 @@ def staged_locks(project: Project) -> tuple[Lock, Lock, Lock] | None:
 
 
 def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName) -> bool:
-    """Puts the build directories of both images in their places: of the one that keeps the number ``origin``, and of
-    the one that is ``to`` now. True if that of the latter was found.
+    """Puts the build directories of two images in their places: the image that keeps the number ``origin``, and the
+    image that is ``to`` now. True if the build directory for ``to`` was found.
 
     Raises ValueError for a number that is not in ``lock``.
     """
@@ -101,8 +101,8 @@ def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName)
 
 
 def remove_unfinished(project: Project) -> None:
-    """Removes what a killed process left of `restore_both`, and what could not be removed then. images.lock must be
-    held."""
+    """Removes what `restore_both` left when it was killed or could not remove something. The caller must hold
+    images.lock."""
     shutil.rmtree(project.state / _SCRATCH, ignore_errors=True)
     for pattern in (".*.new", files.aside_of(Path("*")).name):
         for folder in project.builds.glob(f"*/{pattern}"):
@@ -134,26 +134,26 @@ def is_of(directory: Path, image: NumberedImage) -> bool:
 
 @contextmanager
 def _new_directory(project: Project, source: Path, name: ImageName) -> Iterator[Path]:
-    """A copy of ``source``, which becomes the build directory of a number in one step, as the block left it."""
+    """Yields a copy of ``source``. After the block, it becomes the build directory of a number in one step."""
     target = project.build_directory(name.repository, name.number)
     beside = target.with_name(f".{target.name}.new")
     shutil.rmtree(beside, ignore_errors=True)
-    shutil.copytree(source, beside, symlinks=True)  # what a link leads to is no part of it
+    shutil.copytree(source, beside, symlinks=True)  # the target of a link is not part of the directory
     yield beside
     files.replace_folder(beside, target)
 
 
-# The sources that a lost images.lock is rebuilt from: build directories and the images in the engine. A build
-# directory keeps the part of images.lock that its build wrote; where it is gone as well, the image's labels hold most
-# of that. Where the two disagree about a number, the build directory wins.
+# The sources for a lost images.lock: build directories and the images in the engine. A build directory has the part of
+# images.lock that its build wrote. If the directory is also lost, the image's labels have most of that part. If the two
+# disagree about a number, the build directory wins.
 
 _NUMBER = re.compile("[1-9][0-9]{0,17}")
 
 
 @dataclass(frozen=True)
 class RecoverableImage:
-    """A number that can be recovered: the part of a lock that its build wrote, or as much of it as is known;
-    ``unknown`` says what is missing."""
+    """A number that can be recovered: the part of a lock that its build wrote, as far as it is known. ``unknown`` says
+    what is missing."""
 
     name: ImageName
     part: Lock
@@ -165,9 +165,10 @@ class RecoverableImage:
 
 
 def find_recoverable(workspace: Workspace) -> list[RecoverableImage]:
-    """Finds every number of this project in build directories and in the engine, but for what images.lock cannot hold.
-    An engine may hold images of others: a number there counts if its repository is that of a definition or of a build
-    directory, unless another project in the engine has it on record. A definition that cannot be read is left out."""
+    """Finds every number of this project in build directories and in the engine, except numbers that images.lock cannot
+    contain. The engine may also have images of other projects. A number there counts if its repository belongs to a
+    definition or a build directory, and no other project in the engine records it. A definition that cannot be read is
+    left out."""
     from builder.definitions import image
 
     project, engine = workspace.project, workspace.engine
@@ -211,8 +212,8 @@ def current(endpoint: Endpoint, recoverable: list[RecoverableImage]) -> dict[str
 
 
 def labels_of(name: ImageName, details: ImageDetails) -> making.ImageLabels | None:
-    """The labels of an image as its build wrote them; None for those of another repository or another program. Anybody
-    can write labels: those that images.lock could not hold are no build's."""
+    """The labels of an image as its build wrote them; None for labels of another repository or another program. Anyone
+    can write labels: if images.lock could not contain them, no build wrote them."""
     image_labels = making.read_labels(details.labels)
     if image_labels is None or image_labels.repository != name.repository:
         return None
@@ -225,7 +226,7 @@ def labels_of(name: ImageName, details: ImageDetails) -> making.ImageLabels | No
 
 
 def in_builds(project: Project) -> Iterator[tuple[ImageName, Lock]]:
-    """The parts of images.lock that the build directories keep; one that is damaged counts as gone."""
+    """The parts of images.lock in the build directories; a damaged part counts as missing."""
     for file in sorted(project.builds.glob(f"**/{RECORD}")):
         number = file.parent.name
         if not _NUMBER.fullmatch(number) or _is_of_a_mod(project, file):
@@ -236,12 +237,12 @@ def in_builds(project: Project) -> Iterator[tuple[ImageName, Lock]]:
         except (LockError, OSError):
             continue
         if part.image(name):
-            # Anybody may have written the directory: it tells of its own number alone.
+            # Anyone may have written the directory, so only the record of its own number counts.
             yield name, replace(part, models={m: kept for m, kept in part.models.items() if kept.pairing.image == name})
 
 
 def _is_of_a_mod(project: Project, file: Path) -> bool:
-    """True for a file inside a build directory, of which each number has one: a mod may hold anything."""
+    """True for a file inside the build directory of a number: it belongs to a mod, which may contain any file."""
     above = file.parent.parent.relative_to(project.builds).parts
     folders = (project.builds.joinpath(*above[:depth]) for depth in range(1, len(above) + 1))
     return any((folder / marker).exists() for folder in folders for marker in (making.FILE, plan_model.ADOPTED))
@@ -278,7 +279,7 @@ def _part(name: ImageName, details: ImageDetails, image_labels: making.ImageLabe
     for definition, pins in image_labels.pins.items():
         part = part.with_pins(definition, details.platform, pins)
     for position, served in enumerate(image_labels.models):
-        # The recipe's own model comes first, and the revision is that one's.
+        # The recipe's own model comes first, and the revision belongs to it.
         revision = image_labels.revision if position == 0 else None
         part = part.with_model(served, Model(Pairing(name, image_labels.recipe, revision, since=built)))
     return part

@@ -1,6 +1,6 @@
 """This page decides which images and leftovers may be removed from the engine.
 
-Orphans of earlier builds come first, then the rules by which numbered images stay.
+Orphans of earlier builds come first, then the rules that keep numbered images.
 Anything that another project or program could have made does not count as an orphan.
 """
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 
 # Orphans that builds of this project left in the engine: images without a name, and records of BuildKit's cache.
-# Anything that another project or program could have made does not count as ours.
+# Anything that another project or program could have made does not count.
 
 
 def nameless_images(
     endpoint: Endpoint, lock: Lock, every: Mapping[str, ImageDetails], of_others: AbstractSet[str]
 ) -> dict[str, ImageDetails]:
-    """The images without a name that builds of the lock's repositories left, by id; ``every`` holds all images.
+    """The images without a name that builds of the lock's repositories left, by id; ``every`` has all images.
 
-    One that a number records is left out, here or, by its fingerprint in ``of_others``, in another project: its tag was
-    moved away, and can be given back to it.
+    An image that a number of this project records is left out: its tag was moved away and can be restored.
+    ``of_others`` has the fingerprints of other projects' images, which are left out for the same reason.
     """
     recorded: AbstractSet[str] = {
         image.fingerprint for numbers in lock.images.values() for image in numbers.numbers.values() if not image.pruned
@@ -57,8 +57,8 @@ def is_untagged(image: ImageDetails) -> bool:
 def superseded_bases(
     endpoint: Endpoint, project: Project, lock: Lock, staying: Iterable[ImageDetails]
 ) -> dict[str, ImageDetails]:
-    """The images of others that were pulled because numbers stand on them, by name: without a tag, no longer pinned,
-    and with no image left on them among those ``staying``."""
+    """The base images that were pulled for numbers and are not needed any more, by name. They have no tag, are no
+    longer pinned, and none of the images ``staying`` is built on them."""
     every_pin = (pins.base for platforms in lock.pins.values() for pins in platforms.values())
     pinned = {base.resolved for base in every_pin if base}
     bases = {}
@@ -83,7 +83,7 @@ def _bases_of_numbers(project: Project, lock: Lock) -> set[str]:
 
 
 def dockerfile_text(project: Project, names: Iterable[ImageName]) -> str:
-    """The text of all Dockerfiles of these numbers, in which a record of BuildKit's cache is looked up."""
+    """The text of all Dockerfiles of these numbers, in which the steps of BuildKit's cache records are looked up."""
     folders = (project.build_directory(name.repository, name.number) for name in names)
     files = (
         file
@@ -104,16 +104,17 @@ def _text(file: Path) -> str:
 def removable_records(
     before: Iterable[bake_run.CacheRecord], after: Collection[bake_run.CacheRecord], gone: str, kept: str
 ) -> set[str]:
-    """The ids of the cache records that only removed images needed; ``gone`` and ``kept`` are the Dockerfiles of those
-    and of all others.
+    """The ids of the cache records that only removed images needed. ``gone`` has the Dockerfiles of the removed images,
+    ``kept`` the Dockerfiles of all others.
 
-    These are the copies of their layers: records of steps in ``gone`` that shared a layer with an image ``before`` and
-    do so no longer. And the records of their other stages: steps that do not occur in ``kept`` and are scripts, since a
-    step of one line could be another project's.
+    Some records are copies of layers: their steps are in ``gone``, and they shared a layer with an image ``before`` but
+    no longer do. The others belong to other stages: their steps are scripts and do not occur in ``kept``. A step of one
+    line could belong to another project.
     """
     shared = {record.id for record in before if record.shared}
     if not any(record.shared for record in after):
-        # The engine marks none at times (seen with 28.5). The images that stay have shared layers: so it tells nothing.
+        # Sometimes the engine marks no record as shared (seen with 28.5), although the remaining images have shared
+        # layers. So the marks mean nothing then.
         shared = set()
     free = [
         record for record in after if record.step and record.step in gone and not record.shared and not record.in_use
@@ -121,12 +122,12 @@ def removable_records(
     return {record.id for record in free if record.id in shared or ("\n" in record.step and record.step not in kept)}
 
 
-# The rules by which numbered images stay when others are pruned: pure, so that tests can try each of them.
+# The rules that keep numbered images when others are pruned. They are pure, so that tests can try each of them.
 
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """The limits that the user sets: of each repository the ``keep`` newest numbers stay, and so does every image built
+    """The limits that the user sets. The ``keep`` newest numbers of each repository stay, and so does every image built
     less than ``older_than`` ago."""
 
     keep: int
@@ -135,8 +136,8 @@ class RetentionPolicy:
 
 @dataclass(frozen=True)
 class EngineImages:
-    """The images in the engine: that of each number which is present with the recorded content, every other image by
-    its name, and the containers that use each image, by its id."""
+    """The images in the engine: the image of each number that is present with the recorded content, every other image
+    by its name, and the containers that use each image, by its id."""
 
     numbered: Mapping[ImageName, ImageDetails]
     others: Mapping[str, ImageDetails]
@@ -174,8 +175,8 @@ def _own_reasons(
 def _base_reasons(
     engine: EngineImages, own: Mapping[ImageName, tuple[str, ...]]
 ) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """The reason for an image to stay that another one was built on, by the layers of the former: every leading part of
-    the layers of an image that stays."""
+    """The reasons to keep an image that other images are built on, by its layers: every leading part of the layers of
+    an image that stays."""
     staying = {str(name): engine.numbered[name] for name, why in own.items() if why}
     return {
         image.layers[:end]: (f"{name} is built on this image",)

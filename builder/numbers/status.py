@@ -27,7 +27,7 @@ _HINT = "`builder list` shows the numbered images; `builder adopt IMAGE` gives a
 
 
 def named_repository(project: Project, lock: Lock, text: str) -> str | None:
-    """The repository called ``text``, or that of the definition called so; None where there is neither."""
+    """The repository called ``text``, or the repository of the definition called ``text``; None if neither exists."""
     if text in lock.images:
         return text
     from builder.definitions import image
@@ -38,10 +38,10 @@ def named_repository(project: Project, lock: Lock, text: str) -> str | None:
 
 
 def named_number(project: Project, lock: Lock, text: str) -> tuple[ImageName, NumberedImage]:
-    """The numbered image called ``text``: without a number the current one; of a model or a recipe the image that
-    serves it.
+    """The numbered image called ``text``. A name without a number means the current number. A model or a recipe means
+    the image that serves it.
 
-    Raises UsageError where images.lock has no such image, FileProblemsError for a recipe that cannot be read.
+    Raises UsageError if images.lock has no such image, FileProblemsError for a recipe that cannot be read.
     """
     name, colon, number = text.rpartition(":")
     if name not in lock.images and (served := _serving(project, lock, text)) and (image := lock.image(served)):
@@ -61,8 +61,8 @@ def named_number(project: Project, lock: Lock, text: str) -> tuple[ImageName, Nu
 
 
 def named_recipe(project: Project, lock: Lock, text: str) -> Recipe | None:
-    """The recipe called ``text``; None if there is none, or a repository or a definition has that name. Raises
-    FileProblemsError where it cannot be read."""
+    """The recipe called ``text``; None if it does not exist, or if a repository or a definition has that name. Raises
+    FileProblemsError if the recipe cannot be read."""
     from builder.definitions import recipe
 
     path = None if named_repository(project, lock, text) else recipe.find_recipe(project, text)
@@ -70,7 +70,7 @@ def named_recipe(project: Project, lock: Lock, text: str) -> Recipe | None:
 
 
 def named_model(project: Project, lock: Lock, text: str) -> str | None:
-    """The model of images.lock called ``text``, or that of the recipe called so; None where there is neither."""
+    """The model of images.lock called ``text``, or the model of the recipe called ``text``; None if neither exists."""
     if text in lock.models:
         return text
     named = named_recipe(project, lock, text)
@@ -78,8 +78,8 @@ def named_model(project: Project, lock: Lock, text: str) -> str | None:
 
 
 def _serving(project: Project, lock: Lock, text: str) -> ImageName | None:
-    """The image that serves the model or the recipe called ``text``: the paired one, else the current one of the
-    recipe's repository."""
+    """The image that serves the model or the recipe called ``text``: the paired image, else the recipe's number, else
+    the current number of the recipe's repository."""
     if paired := named_model(project, lock, text):
         return lock.models[paired].pairing.image
     named = named_recipe(project, lock, text)
@@ -95,8 +95,8 @@ ImageState = Literal["present", "missing", "moved", "pruned", "unknown"]
 
 @dataclass(frozen=True)
 class ImageRow:
-    """A numbered image with its state now, and the models that are paired with it. It is ``only_here`` where nobody
-    else is known to have it, and it cannot be built again."""
+    """A numbered image with its present state, and the models that are paired with it. It is ``only_here`` if nobody
+    else is known to have the image and it cannot be built again."""
 
     name: ImageName
     image: NumberedImage
@@ -108,9 +108,9 @@ class ImageRow:
 
 @dataclass(frozen=True)
 class UpstreamAnswers:
-    """The answers that `builder doctor --upstream` got ``at`` a time (RFC 3339 UTC, empty for never): the images of
-    others that were ``gone`` and of which the owner had made no copy, each with what uses it; and the numbers that were
-    ``only_here``, because they are such an image or are built on one."""
+    """The answers that `builder doctor --upstream` got ``at`` a time (RFC 3339 UTC, empty for never). ``gone`` are
+    images of others that are missing upstream and that the owner had not copied, each with what uses it.
+    ``only_here`` are the numbers that are such an image or are built on one."""
 
     at: str = ""
     gone: Mapping[str, str] = field(default_factory=dict)
@@ -127,8 +127,8 @@ def record_upstream(project: Project, answers: UpstreamAnswers) -> None:
 @dataclass(frozen=True)
 class ImageOverview:
     """All numbered images, the newest of a repository first. ``stray`` names the repositories whose ``latest`` tag is
-    not the current number, though no other project has it; ``foreign`` those where another project has it, with that
-    project. ``engine_error`` says why every state is unknown, and is empty where an engine answered."""
+    not the current number, although no other project owns the tag. ``foreign`` names the repositories whose tag another
+    project owns, with that project. ``engine_error`` says why every state is unknown; empty if an engine answered."""
 
     rows: tuple[ImageRow, ...]
     stray: tuple[str, ...]
@@ -138,7 +138,7 @@ class ImageOverview:
 
 
 def status_overview(workspace: Workspace, lock: Lock) -> ImageOverview:
-    """Looks at every number in the lock; where no engine answers, every state is unknown."""
+    """Checks every number in the lock. If no engine answers, every state is unknown."""
     try:
         by_name, ids = image_states(workspace, lock)
         elsewhere = [
@@ -166,7 +166,7 @@ def status_overview(workspace: Workspace, lock: Lock) -> ImageOverview:
 def image_states(workspace: Workspace, lock: Lock) -> tuple[dict[ImageName, ImageState], dict[str, str]]:
     """Returns the state of every number in the lock, and the engine's id of the image behind each tag.
 
-    Raises EngineError where none answers.
+    Raises EngineError if no engine answers.
     """
     names = _names(lock)
     ids, fingerprints = images.find_images(
@@ -197,7 +197,7 @@ def _rows(lock: Lock, by_name: dict[ImageName, ImageState], only_here: Collectio
         current = repository.current == name.number
         models = tuple(sorted(serving.get(name, ())))
         image = repository.numbers[name.number]
-        # An adopted image without a name in a registry never was in one; what was pushed since is not alone any more.
+        # An adopted image without a name in a registry was never in one. An image that was pushed later has a copy.
         is_alone = str(name) in only_here or (image.adopted is not None and not image.adopted.digests)
         is_alone = is_alone and by_name[name] == "present" and not image.digest
         rows.append(ImageRow(name, image, current, by_name[name], models, is_alone))

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Workspace:
-    """The context of a command: a project, the engine with its images, the user's environment variables, and the
-    ``report`` that takes events. ``engine/``, ``plan/`` and ``lock/`` take only the parts that they need."""
+    """The context of a command: a project, the engine with its images, the user's environment variables, and
+    ``report``, which receives events. ``engine/``, ``plan/`` and ``lock/`` take only the parts that they need."""
 
     project: Project
     engine: Endpoint
@@ -30,8 +30,8 @@ class Workspace:
 
 
 def open_workspace(project: Project, environ: Mapping[str, str], report: Report) -> Workspace:
-    """The workspace of a project, with the engine that the environment leads to; nothing is asked of it yet. Raises
-    EngineError for a docker context that does not exist."""
+    """The workspace of a project, with the engine that the environment selects. This does not contact the engine yet.
+    Raises EngineError for a docker context that does not exist."""
     from builder.engine import client
 
     reported: set[object] = set()

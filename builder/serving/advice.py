@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from builder.definitions.configuration import Configuration, Node
     from builder.definitions.image import ImageDefinition
 
-# Facts that change while they are gathered. `advisories` has their names.
+# Facts that are still being gathered. `advisories` has their names.
 NewFacts = dict[str, "FactValue | Mapping[str, FactValue]"]
 
 _OPEN = re.compile(r"^NVRM version:.*\bOpen Kernel Module\b", re.MULTILINE)
 _QUANTIZATIONS = ("nvfp4", "mxfp4", "fp8", "awq", "gptq", "autoround")
-# The packages whose versions are facts of their own.
+# The packages whose versions have their own facts.
 _PACKAGES = {
     "torch": ("torch",),
     "transformers": ("transformers",),
@@ -54,7 +54,7 @@ def of_recipe(
     config: Configuration | None = None,
     serving_nodes: Sequence[Node] = (),
 ) -> NewFacts:
-    """The facts of a recipe whose command has these ``words``; ``nodes`` is None if their number is unknown."""
+    """The facts of a recipe whose command is ``words``; ``nodes`` is None if their number is unknown."""
     model = recipe.model or command.model(words) or ""
     options = dict(_options(words))
     named = str(options.get("quantization") or "").lower()
@@ -78,8 +78,8 @@ def of_recipe(
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, FactValue]]:
-    """Each option and its value, and each value within a value of JSON: ``speculative-config.method``. An option whose
-    value only the shell knows has a value that fits no condition."""
+    """Yields each option with its value, and each value in a JSON object: ``speculative-config.method``. If only the
+    shell knows the value of an option, the value here fits no condition."""
     for used in command.options(words):
         name = command.name_of(used.option)
         name = "speculative-config" if name == "sc" else name
@@ -90,7 +90,7 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, FactValue]]:
 
 
 def of_image(project: Project, name: ImageName, record: NumberedImage) -> NewFacts:
-    """The facts of a numbered image, as far as its build directory has them."""
+    """The facts of a numbered image, as far as its build directory contains them."""
     directory = project.build_directory(name.repository, name.number)
     inside = adopted.read_adopted(directory) if record.adopted else None
     steps = None if record.adopted else build_directory.read_if_possible(directory)
@@ -108,7 +108,7 @@ def of_image(project: Project, name: ImageName, record: NumberedImage) -> NewFac
 
 
 def of_definition(lock: Lock, chain: Sequence[ImageDefinition]) -> NewFacts:
-    """The facts of the images of a definition, by the pins in images.lock. The definition comes after its parents."""
+    """The facts of the images of a definition, from the pins in images.lock. The definition comes after its parents."""
     packages: dict[str, str] = {}
     versions: dict[str, str] = {}
     for pins in (pins for definition in chain for pins in lock.pins.get(definition.name, {}).values()):
@@ -157,14 +157,14 @@ def machine_facts(machine: Machine) -> NewFacts:
     return {**facts, "kernel.parameters": machine.parameters} if machine.kernel else facts
 
 
-# The matching. Facts of an image are in large files: they are gathered only if the other facts do not decide.
+# The matching. The facts of an image are in large files: they are gathered only if the other facts do not decide.
 
 
 def advise(
     project: Project, facts: NewFacts, of_image: Callable[[], NewFacts] = dict, config: Configuration | None = None
 ) -> tuple[Diagnosis, ...]:
-    """The advisories that these ``facts`` and those ``of_image`` match, without the silenced ones. If both have a fact,
-    that of ``facts`` counts."""
+    """The advisories that match ``facts`` and the facts ``of_image``, except silenced ones. If both have a fact,
+    ``facts`` counts."""
     config = config or configuration.load_configuration(project)
     every = (each for each in advisories.every_advisory(project) if each.id not in config.silenced)
     possible = [each for each in every if advisories.applies(facts, each) is not False]
@@ -185,8 +185,8 @@ def of_recipe_file(
     chain: Sequence[ImageDefinition],
     config: Configuration,
 ) -> tuple[Diagnosis, ...]:
-    """The advisories that apply to a recipe on the image that would serve it, on any machine. ``words`` are those of
-    its command. ``chain`` is the definition that makes its image, after its parents; empty if no definition does."""
+    """The advisories that apply to a recipe on the image that would serve it, on any machine. ``words`` is its command.
+    ``chain`` is the definition that makes its image, after its parents; empty without a definition."""
     nodes = 1 if recipe.solo_only else None
     if recipe.cluster_only:
         nodes = max(2, math.prod(command.parallelism(words).get(name, 1) for name in ("tp", "pp", "dp")))
@@ -219,7 +219,7 @@ def of_plan(
 
 
 def recipes_of(project: Project, definition: str) -> Iterator[Recipe]:
-    """The recipes that images of a definition serve, without recipes that cannot be read."""
+    """The recipes that images of a definition serve, without unreadable recipes."""
     for path in recipe_files(project.recipes):
         with suppress(BuilderError):
             recipe = load_recipe(project, path)
@@ -267,13 +267,13 @@ def of_selection(
 
 
 def of_any_server(project: Project, nodes: Sequence[Node], machine: NewFacts) -> tuple[Diagnosis, ...]:
-    """The advisories that apply to a machine with any server on these nodes, with no option set."""
+    """The advisories that apply to a machine, for any server on these nodes without options."""
     env = combined({}, nodes[0], "", "mp") if nodes else {}
     return advise(project, {"nodes": max(1, len(nodes)), "option": {}, "env": env, **machine})
 
 
 def report_advice(report: Report, diagnoses: Iterable[Diagnosis]) -> None:
-    """Reports each advisory in a line."""
+    """Reports each advisory in one line."""
     for each in diagnoses:
         report(Fact(f"advisory {each.message} → {each.remedy}"))
 

@@ -1,6 +1,7 @@
-"""Compile caches: folders on this machine with what an image compiled while it served (`container.COMPILE_CACHES`).
-Numbers whose compilation has the same inputs share the folder of the first one that served: a number whose template
-alone changed starts warm. No file is used that the record of complete files lacks."""
+"""Compile caches: folders on this machine with the code that an image compiled while it served
+(`container.COMPILE_CACHES`). Numbers whose compilation has the same inputs share the folder of the first one that
+served: a number with only a changed template starts warm. A file that is not in the record of complete files is never
+used."""
 
 from __future__ import annotations
 
@@ -31,18 +32,18 @@ if TYPE_CHECKING:
 
 _PROC = Path("/proc")
 
-# The key: everything that compiled code depends on, from the build directory of a number. vLLM, Triton and FlashInfer
+# The key: everything in the build directory of a number that compiled code depends on. vLLM, Triton and FlashInfer
 # themselves separate what they compile (by the model, its flags, the kernel's source).
 
-# Packages whose code is compiled, or that compile. No compiled kernel depends on any other package.
+# Packages whose code is compiled, or that compile code. No compiled kernel depends on any other package.
 _COMPILED = re.compile(
     r"(?:vllm|torch|triton|flashinfer|tilelang|nvidia|cuda|flash|apache-tvm|cutlass|quack|xformers|deep-?gemm|deep-?ep"
     r"|helion|numba|llvmlite|cupy|setuptools|ninja|pybind11)\b.*|.*(?:-kernels?|-cu\d+)"
 )
-# Files that nothing is compiled from.
+# Files from which nothing is compiled.
 _DATA = frozenset({".jinja", ".json", ".md", ".txt", ".yaml", ".yml", ".toml", ".template"})
 _MOD_OWN = frozenset({"mod.yaml", "run.sh", "README.md", "LICENSE"})
-# Commands that only put files elsewhere. A script with any other command may change what is compiled.
+# Commands that only put files in place. A script with any other command may change what is compiled.
 _HARMLESS = frozenset(
     {":", "[", "cd", "chmod", "cp", "echo", "exit", "install", "ls", "mkdir", "printf", "set", "test"}
 )
@@ -56,9 +57,9 @@ _MOD_STEP = re.compile(
 
 
 def cache_key(project: Project, name: ImageName, image: NumberedImage, proc: Path = _PROC) -> str:
-    """The digest of all inputs of what this number compiles: the base image, the sources, the packages that are
-    compiled or compile, the Dockerfile without the steps of harmless mods, each other mod, and the chips of this
-    machine. A number whose build directory cannot be read has a key of its own."""
+    """The digest of all inputs of what this number compiles: the base image, the sources, the packages whose code is
+    compiled or that compile code, the Dockerfile without the steps of harmless mods, each other mod, and the chips of
+    this machine. A number with an unreadable build directory has its own key."""
     try:
         parts = build_directory.read_build_directory(project, name).parts
         inputs: object = [_inputs(part) for part in parts]
@@ -93,20 +94,20 @@ def _inputs(part: BuildPart) -> Mapping[str, Mapping[str, str]]:
             inputs[step] = takes
     dockerfile = (part.folder / "Dockerfile").read_text(encoding="utf-8")
     without = _MOD_STEP.sub(lambda step: "" if step["name"] in harmless else step[0], dockerfile)
-    # Which mods there are decides the numbers of their stages.
+    # The numbers of the stages depend on the set of mods.
     return {**inputs, "Dockerfile": {"text": _STAGE.sub("", without).rstrip()}}
 
 
 def is_harmless(mod: Path) -> bool:
-    """True for a mod that only puts data such as a chat template into the image, from which nothing is compiled: it has
-    no other files, installs and patches nothing, and its script only copies."""
+    """True for a mod that only puts data such as a chat template into the image. Nothing is compiled from the data. The
+    mod has no other files, installs and patches nothing, and its script only copies."""
     paths = [path for path in mod.rglob("*") if not path.is_dir()]
     if any(path.suffix not in _DATA and path.name not in _MOD_OWN for path in paths):
         return False
     written = (mod / "mod.yaml").read_text(encoding="utf-8") if (mod / "mod.yaml").is_file() else ""
     if re.search(r"^\s*(?:packages|patches|env)\s*:|[\"'](?:packages|patches|env)[\"']\s*:", written, re.MULTILINE):
         return False
-    # A copy into a package could take the place of its code.
+    # A copy into a package could replace the package's code.
     scripts = [path.read_text(encoding="utf-8") for path in paths if path.name == "run.sh"]
     return not any(re.search(r"-packages|package:|\.py\b|\.so\b", text) for text in (written, *scripts)) and all(
         map(_only_copies, scripts)
@@ -125,11 +126,11 @@ def _only_copies(script: str) -> bool:
     return True
 
 
-# The folder of a number: that of the first number of its repository with the same key that has one.
+# The folder of a number is the folder of the first number of its repository with the same key and a folder.
 
 
 def shared_with(project: Project, environ: Mapping[str, str], name: ImageName) -> ImageName:
-    """The number whose folder ``name`` uses: its own unless another number compiled from the same inputs."""
+    """The number whose folder ``name`` uses: itself, unless another number compiled from the same inputs."""
     own = Path(compile_cache(environ, name.repository, name.number))
     if _is_folder(own) or not own.parent.is_dir():
         return name
@@ -149,8 +150,8 @@ def shared_with(project: Project, environ: Mapping[str, str], name: ImageName) -
 def without_used(
     project: Project, lock: Lock, caches: Sequence[CompileCache], going: Collection[ImageName]
 ) -> tuple[CompileCache, ...]:
-    """The ``caches`` that no number uses which stays: one that is neither pruned nor among those ``going``."""
-    # The build directory of each number is read once, and only if a number that goes has a folder.
+    """The ``caches`` that no remaining number uses. A number remains if it is neither pruned nor ``going``."""
+    # The build directory of each number is read once, and only if a ``going`` number has a folder.
     used = {
         (repository, cache_key(project, ImageName(repository, number), image))
         for repository in {cache.name.repository for cache in caches}
@@ -181,9 +182,9 @@ Entry = tuple[int, str, int]
 
 
 def begin(endpoint: Endpoint, folder: Path, image: str) -> tuple[str, ...]:
-    """Prepares a folder for a start: removes files that differ from the record of complete files and, after a start
-    that did not succeed, files that the record lacks. Returns the paths that were removed. A file that a server wrote
-    again after it had answered has another time, and stays. A folder of another user is left unchanged."""
+    """Prepares a folder for a start: removes files that differ from the record of complete files and, after a failed
+    start, files that the record lacks. Returns the removed paths. A file that a server rewrote after it had answered
+    has another time, and stays. A folder of another user is left unchanged."""
     if not _is_folder(folder) or not os.access(folder, os.W_OK):
         return ()
     complete, begun = complete_files(folder), (folder / _BEGUN).exists()
@@ -206,7 +207,7 @@ def begin(endpoint: Endpoint, folder: Path, image: str) -> tuple[str, ...]:
 
 
 def record_complete(folder: Path) -> None:
-    """Records the present files, and that the start has succeeded. Unreadable files are not recorded."""
+    """Records the existing files, and that the start succeeded. Unreadable files are not recorded."""
     if not _is_folder(folder) or not os.access(folder, os.W_OK):
         return
     entries = {str(path.relative_to(folder)): entry for path in _files(folder) if (entry := file_entry(path))}
@@ -245,11 +246,11 @@ def _files(folder: Path) -> Iterator[Path]:
             yield from (path for path in paths if path.is_file() and not path.is_symlink())
 
 
-# The removal of compile caches whose key no image has any more.
+# Removing compile caches whose key no image has any more.
 
 INSIDE = "/run/builder/compiled"
 _REMOVING = 600.0  # seconds
-_BLOCK = 512  # bytes: what st_blocks counts
+_BLOCK = 512  # bytes, the unit of st_blocks
 
 
 @dataclass(frozen=True)
@@ -277,7 +278,7 @@ def find_compile_caches(
 
 def remove_compile_caches(endpoint: Endpoint, cache: CompileCache, image: str | None) -> str:
     """Removes what serving wrote into a folder, and the folder itself if nothing else is in it. Returns what could not
-    be removed and why. Files of root, as which containers write, are removed in a container of ``image``."""
+    be removed and why. Containers write as root: root's files are removed in a container of ``image``."""
     try:
         below_project(cache.folder.parents[len(PurePath(cache.name.repository).parts)], cache.folder)
     except UnsafePathError as error:
@@ -291,7 +292,7 @@ def remove_compile_caches(endpoint: Endpoint, cache: CompileCache, image: str | 
     try:
         cache.folder.rmdir()
     except FileNotFoundError:
-        pass  # another prune was here, too
+        pass  # another prune removed it
     except OSError as error:
         return f"{cache.folder} was not removed: {error.strerror}"
     return ""
@@ -299,7 +300,7 @@ def remove_compile_caches(endpoint: Endpoint, cache: CompileCache, image: str | 
 
 def disk_usage(path: Path) -> int:
     """The bytes on disk of ``path`` and everything below it. A file with several names counts once, links are not
-    followed, and what may not be read counts as 0."""
+    followed, and unreadable files count as 0."""
     below = (Path(folder, name) for folder, folders, files in os.walk(path) for name in (*folders, *files))
     sizes: dict[tuple[int, int], int] = {}
     for file in (path, *below):
@@ -310,7 +311,7 @@ def disk_usage(path: Path) -> int:
 
 
 def _cache_folders(folder: Path) -> list[Path]:
-    """The folders in it that serving made, without links that the user put in place of one."""
+    """The subfolders that serving made, without links that the user put in their place."""
     return [path for path in (folder / name for name in COMPILE_CACHES) if _is_folder(path)]
 
 

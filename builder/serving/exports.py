@@ -29,7 +29,7 @@ _GPUS = {"resources": {"reservations": {"devices": [{"driver": "nvidia", "count"
 
 
 def render_compose(settings: ContainerSettings, home: str) -> str:
-    """Returns the compose file. Paths below ``home``, the user's, become ``${HOME}``, so that others can use it."""
+    """Returns the compose file. Paths below the user's ``home`` become ``${HOME}``, so that others can use the file."""
     document = {"name": settings.name, "services": {settings.name: _service(settings, home)}}
     return f"# Serves from {settings.image}; written by `builder export`.\n{yaml_file.dump(document)}"
 
@@ -44,7 +44,7 @@ def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
     health = settings.health
     service = {
         "image": escape(settings.image),
-        # The number is an image of this machine. A registry has another one of that name, or none.
+        # Only this machine has the image of this number. A registry may have another image of that name.
         "pull_policy": "never",
         "entrypoint": None if settings.keep_entrypoint else [],
         "command": [escape(word) for word in settings.argv],
@@ -88,11 +88,11 @@ def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
     return {name: value for name, value in service.items() if value is not None}
 
 
-# Export of a container as a shell script that starts it with `docker run`, for anywhere with the image.
+# Export of a container as a shell script that starts it with `docker run` on any machine with the image.
 
 
 def render_script(settings: ContainerSettings, home: str) -> str:
-    """Returns the script. Paths below ``home``, the user's, become ``$HOME``, so that others can use it."""
+    """Returns the script. Paths below the user's ``home`` become ``$HOME``, so that others can use the script."""
     volumes = [_in_home(mount.source, home, shlex.quote) for mount in settings.mounts if not mount.ours]
     folders = " ".join(_in_home(mount.source, home, shlex.quote) for mount in settings.mounts if mount.ours)
     lines = [
@@ -134,7 +134,7 @@ def _in_home(path: str, home: str, quote: Callable[[str], str]) -> str:
 
 
 def _options(settings: ContainerSettings) -> Iterator[tuple[str, str]]:
-    """The options of `docker run`: each its name and its value."""
+    """The options of `docker run`, each with its name and its value."""
     yield "--name", settings.name
     if settings.gpus:
         yield "--gpus", "all"
@@ -163,7 +163,7 @@ def _options(settings: ContainerSettings) -> Iterator[tuple[str, str]]:
     yield "--stop-timeout", str(settings.stop_seconds)
 
 
-# Export as a recipe of version 1, with which the community's launchers serve one numbered image exactly as it is.
+# Export as a recipe of version 1. With it, the community's launchers serve one numbered image unchanged.
 
 _KEYS = (
     *("recipe_version", "name", "description", "model", "container", "solo_only", "cluster_only"),
@@ -172,8 +172,8 @@ _KEYS = (
 
 
 def render_recipe(recipe: Recipe, command: ServeCommand, image: str, mods: list[str]) -> str:
-    """Returns the recipe on ``image``, with only the ``mods`` that are not baked into it, as a launcher would apply the
-    others a second time. It has no build arguments, which could make a launcher build another image."""
+    """Returns the recipe on ``image``. It has only the ``mods`` that are not baked into the image, because a launcher
+    would apply the others a second time. It has no build arguments, which could make a launcher build another image."""
     data: dict[str, Any] = yaml_file.load(recipe.text, recipe.file)
     values = {**data, "recipe_version": "1", "container": image, "mods": mods}
     document = {key: values[key] for key in _KEYS if values.get(key) not in (None, [])}
@@ -182,7 +182,7 @@ def render_recipe(recipe: Recipe, command: ServeCommand, image: str, mods: list[
 
 
 def _command(recipe: Recipe, command: ServeCommand) -> str:
-    """Returns the command's template, with `model_revision` written out, as launchers do not know that key."""
+    """Returns the command's template, with `model_revision` written out, because launchers do not know that key."""
     revision = command.words[-2:]
     if recipe.revision is None or revision != ("--revision", recipe.revision):
         return recipe.command
@@ -204,7 +204,7 @@ def _command(recipe: Recipe, command: ServeCommand) -> str:
 
 @dataclass(frozen=True)
 class RoutedModel:
-    """A model that a router leads to: the names by which its server knows it, its image, its container and its port."""
+    """A model behind a router: the names by which its server knows it, its image, its container and its port."""
 
     model: str
     served: tuple[str, ...]
@@ -214,12 +214,12 @@ class RoutedModel:
 
     @property
     def served_as(self) -> str:
-        """The name by which its server knows it."""
+        """The name by which a router requests the model from its server."""
         return self.served[0] if self.served else self.model
 
 
 def shared_ports(models: Sequence[RoutedModel]) -> Iterator[str]:
-    """A line for each port that several models answer on."""
+    """A line for each port that several models use."""
     by_port: dict[int, list[str]] = defaultdict(list)
     for model in models:
         by_port[model.port].append(model.model)
@@ -229,18 +229,18 @@ def shared_ports(models: Sequence[RoutedModel]) -> Iterator[str]:
 
 
 def _further_names(models: Sequence[RoutedModel]) -> dict[str, list[str]]:
-    """The further names of each model that no other model has: a router leads each name to one place."""
+    """The further names of each model that no other model has, because a router sends each name to one server."""
     names = {model.model: dict.fromkeys((model.model, *model.served)) for model in models}
     owners = Counter(name for own in names.values() for name in own)
     return {model: [name for name in own if owners[name] == 1 and name not in names] for model, own in names.items()}
 
 
-# Export as the model list of LiteLLM's proxy, which leads requests to servers that run already:
+# Export as the model list of LiteLLM's proxy, which sends requests to running servers:
 # https://docs.litellm.ai/docs/proxy/configs, https://docs.litellm.ai/docs/providers/vllm.
 
 
 def render_litellm(models: Sequence[RoutedModel], address: str) -> str:
-    """Returns the configuration; ``address`` is the servers' host for the proxy. Each name is of one model."""
+    """Returns the configuration; ``address`` is the servers' host for the proxy. Each name belongs to one model."""
     host = f"[{address}]" if ":" in address else address
     further = _further_names(models)
     entries = [
@@ -256,14 +256,14 @@ def render_litellm(models: Sequence[RoutedModel], address: str) -> str:
     return f"# Written by `builder export`. The servers must run: `builder run MODEL` starts one.\n{text}"
 
 
-# Export as the configuration of llama-swap, which starts the model that a request is for, and stops the one before:
-# https://github.com/mostlygeek/llama-swap/blob/main/config.example.yaml. It puts macros (``${NAME}``) into a command
-# wherever they stand, drops lines that begin with ``#``, and splits the rest as a shell does. So a command is one
+# Export as the configuration of llama-swap, which starts the requested model and stops the previous one:
+# https://github.com/mostlygeek/llama-swap/blob/main/config.example.yaml. llama-swap replaces macros (``${NAME}``)
+# anywhere in a command, drops lines that begin with ``#``, and splits the rest as a shell does. So a command is one
 # line, and nothing in it looks like a macro.
 
 
 def render_llama_swap(models: Sequence[RoutedModel], home: str) -> str:
-    """Returns the configuration. Paths below ``home``, the user's, become ``$HOME``, so that others can use it."""
+    """Returns the configuration. Paths below the user's ``home`` become ``$HOME``, so that others can use the file."""
     further = _further_names(models)
     entries = {
         model.model: {
@@ -283,7 +283,8 @@ def render_llama_swap(models: Sequence[RoutedModel], home: str) -> str:
 
 
 def _foreground_line(settings: ContainerSettings, home: str) -> str:
-    """The line of bash that runs the container in the foreground, so that it ends with llama-swap's process."""
+    """The line of bash that runs the container in the foreground, so that the container ends with llama-swap's
+    process."""
     labelled = replace(settings, labels={**settings.labels, STARTED_BY: "llama-swap"})
     folders = " ".join(_in_home(mount.source, home, _quoted) for mount in settings.mounts if mount.ours)
     line = " ".join(_docker_run(labelled, "--rm", home, _quoted))
@@ -300,11 +301,11 @@ def _quoted(text: str) -> str:
 
 # Export of a served model as a provider of OpenCode: https://opencode.ai/docs/providers/#custom-provider.
 
-# OpenCode takes a missing limit as 0, and then requests no output at all:
+# OpenCode treats a missing limit as 0, and then requests no output at all:
 # https://github.com/anomalyco/opencode/issues/22587
 DEFAULT_CONTEXT = 32_768
 LONGEST_OUTPUT = 32_768
-# It compacts the context when all but this share is used: an output as long as the context would leave nothing
+# OpenCode compacts the context when only this share is left. An output as long as the context would leave nothing
 # (https://github.com/anomalyco/opencode/blob/dev/packages/opencode/src/session/compaction.ts).
 _SHARE_OF_OUTPUT = 4
 _PROVIDER = "vllm"
@@ -329,7 +330,7 @@ def render_opencode(recipe: Recipe, command: ServeCommand, address: str) -> str:
 def _model(recipe: Recipe, command: ServeCommand) -> dict[str, Any]:
     max_model_len = commands.option(command.words, "--max-model-len") or ""
     context = commands.whole_number(max_model_len) or DEFAULT_CONTEXT
-    # Every model takes text; images, if the command names them and does not set their number to 0.
+    # Every model accepts text. A model accepts images if the command names them and does not set their number to 0.
     images = commands.option(command.words, "--limit-mm-per-prompt") or ""
     has_none = re.search(r"image\W*[=:]\W*0\b", images) or "--language-model-only" in command.words
     inputs = ["text", "image"] if "image" in images and not has_none else ["text"]

@@ -1,5 +1,5 @@
-"""The words of an image's own vLLM on recipes: options that it lacks, values that it refuses, variables nothing reads.
-vLLM answers in a container, once for all recipes. Its answers are kept in the state folder by the content of the
+"""Recipes compared with the vLLM of an image: options that it lacks, values that it rejects, variables that nothing
+reads. vLLM answers in a container, once for all recipes. Its answers are kept in the state folder by the content of the
 image."""
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ _RELEASES = Path(__file__).with_name("vllm_options.json")
 _FILE = "vllm-words.json"
 _SECTION = "images"
 _MOST_IMAGES = 20  # the latest are kept
-_MOST_COMMANDS = 1000  # of an image
+_MOST_COMMANDS = 1000  # for each image
 _LONGEST_COMMAND = 64 << 10  # in characters
 _LONGEST_MESSAGE = 240
 _NEARLY = 0.8
-_PREFIX = "VLLM_"  # variables of other programs are not judged
+_PREFIX = "VLLM_"  # variables of other programs are not checked
 
 
 @dataclass(frozen=True)
 class ImageAnswer:
-    """The answer of the vLLM in ``image`` about the arguments ``argv``; ``is_whole`` if these are the whole command."""
+    """The answer of the vLLM in ``image`` about the arguments ``argv``; ``is_whole`` if they are the whole command."""
 
     image: str
     facts: installed.VllmFacts
@@ -70,7 +70,7 @@ class ImageAnswer:
 
 @dataclass(frozen=True)
 class RememberedAnswers:
-    """The answers of an image that are kept: those to commands by the digest of the question."""
+    """The stored answers of an image. ``commands`` has the answer to each question by the digest of the question."""
 
     questions: str
     facts: installed.VllmFacts
@@ -79,8 +79,8 @@ class RememberedAnswers:
 
 def ask_own_images(workspace: Workspace, lock: Lock, recipes: Iterable[Recipe]) -> dict[str, ImageAnswer]:
     """Asks the image of each recipe about it, if the engine has the image. An image without the recipe's mods is not
-    asked, since they may bring options and parsers. One that does not answer is reported. The answers are by the
-    recipe's file."""
+    asked, because mods may add options and parsers. An image that does not answer is reported. Returns the answers by
+    the recipe's file."""
     by_image: dict[str, list[Recipe]] = {}
     for recipe in recipes:
         with suppress(BuilderError):
@@ -93,7 +93,7 @@ def ask_own_images(workspace: Workspace, lock: Lock, recipes: Iterable[Recipe]) 
             if images.inspect_image(workspace.engine, image):
                 answers |= ask_image(workspace, image, of_image)
         except EngineError:
-            break  # the engine does not answer, and the recipes are judged without it
+            break  # the engine does not answer; the recipes are checked without it
         except BuilderError as error:
             workspace.report(
                 Message(f"recipes were not checked with the vLLM of {image}: {error.message.splitlines()[0]}")
@@ -108,8 +108,8 @@ def ask_image(
     overrides: Mapping[str, str] | None = None,
     extra: Sequence[str] = (),
 ) -> dict[str, ImageAnswer]:
-    """Asks ``image`` about the recipes, each with the settings and the arguments that were typed. Raises
-    ImageStateError if the engine lacks the image or its vLLM cannot answer."""
+    """Asks ``image`` about the recipes, each with the typed settings and arguments. Raises ImageStateError if the
+    engine lacks the image or its vLLM cannot answer."""
     details = images.inspect_image(workspace.engine, image)
     if details is None:
         message = f"the engine has no image {image}"
@@ -144,7 +144,7 @@ def ask_image(
 def question(
     recipe: Recipe, overrides: Mapping[str, str] | None = None, extra: Sequence[str] = ()
 ) -> tuple[dict[str, Any], bool] | None:
-    """The command and the variables of a recipe for vLLM, and whether they are whole; None if they are unknown."""
+    """The command and the variables of a recipe for vLLM, and whether the command is whole; None if it is unknown."""
     with suppress(FileProblemsError, UsageError):
         argv, is_whole = command.server_arguments(recipe, overrides, extra)
         env = {
@@ -158,14 +158,15 @@ def question(
 
 
 def key_of(asked_words: Mapping[str, Any]) -> str:
-    """The key of a question among the answers that are kept."""
+    """The key of a question in the stored answers."""
     return sha256(json.dumps(asked_words).encode()).hexdigest()
 
 
 def require_accepted(
     workspace: Workspace, image: str, recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str]
 ) -> None:
-    """Raises FileProblemsError if the vLLM of ``image`` answers, and refuses the recipe with what was typed."""
+    """Raises FileProblemsError if the vLLM of ``image`` answers and rejects the recipe with the typed settings and
+    arguments."""
     with suppress(ImageStateError, ImageContentsError, BuildFailedError):
         answers = ask_image(workspace, image, [recipe], overrides, extra)
         require_no_problems(each for answer in answers.values() for each in problems(recipe, answer, ()))
@@ -175,9 +176,9 @@ def require_accepted(
 
 
 def problems(recipe: Recipe, answer: ImageAnswer, earlier: Iterable[Problem]) -> Iterator[Problem]:
-    """The faults that end `vllm serve` of the image with the arguments that it was asked about, at their places in the
-    recipe, except for options in ``earlier`` problems."""
-    used = {_name(each.option): each for each in command.options(answer.argv)}  # vLLM takes the last one
+    """The faults that end `vllm serve` of the image with the arguments in the question, at their places in the recipe.
+    Options in ``earlier`` problems are left out."""
+    used = {_name(each.option): each for each in command.options(answer.argv)}  # vLLM uses the last one
     choices = {option: frozenset(names) for option, names in answer.facts.choices.items()}
     unknown = [*recipe_problems.unknown_names(recipe, answer.argv, answer.label, choices)]
     unknown += recipe_problems.unknown_fields(recipe, answer.argv, answer.label, answer.facts.fields)
@@ -186,7 +187,7 @@ def problems(recipe: Recipe, answer: ImageAnswer, earlier: Iterable[Problem]) ->
     for fault in answer.command.faults:
         option = used.get(fault.option)
         if option is None:
-            # A part that was left out may be what vLLM misses. Names of parsers are reported above.
+            # vLLM may miss a part that was left out of the question. Names of parsers are reported above.
             if answer.is_whole and not (unknown and fault.message.startswith("invalid ")):
                 yield Problem(
                     recipe.location("command"), f"{answer.label} refuses the command: {_short(fault.message)}"
@@ -217,7 +218,7 @@ def notes(recipe: Recipe, answer: ImageAnswer) -> Iterator[Problem]:
 
 
 def lost(workspace: Workspace, before: str, after: str, recipes: Iterable[Recipe]) -> tuple[str, ...]:
-    """The parts of the recipes that the image ``after`` refuses or ignores and the image ``before`` does not. Empty if
+    """The parts of the recipes that the image ``after`` rejects or ignores, but the image ``before`` does not. Empty if
     one of the images cannot be asked."""
     every = {recipe.file: recipe for recipe in recipes}
     try:
@@ -232,12 +233,12 @@ def lost(workspace: Workspace, before: str, after: str, recipes: Iterable[Recipe
     return tuple(sorted(lines))
 
 
-# Before there is an image to ask: the options that each release has.
+# Checks without an image: the options of each release.
 
 
 def pinned_release(lock: Lock, chain: Sequence[ImageDefinition]) -> str:
-    """The release of vLLM (``0.32.0``) that ``lock`` pins for the image of ``chain``; empty if its options are not
-    known: it is patched, no release, or older or newer than `vllm_options.json`."""
+    """The release of vLLM (``0.32.0``) that ``lock`` pins for the image of ``chain``; empty if its options are unknown:
+    it is patched, not a release, or older or newer than `vllm_options.json`."""
     for definition in reversed(chain):
         for pins in lock.pins.get(definition.name, {}).values():
             pin = pins.sources.get("vllm")
@@ -256,7 +257,7 @@ def unknown_options(recipe: Recipe, release: str) -> Iterator[Problem]:
     argv, _ = command.server_arguments(recipe)
     for option in command.options(argv):
         name = _name(option.option)
-        # vLLM takes the beginning of a name, and `--no-X` for a switch.
+        # vLLM accepts the beginning of a name, and `--no-X` for a switch.
         beginnings = (name, f"--{name.removeprefix('--no-')}")
         if name.startswith("--") and not any(each.startswith(beginnings) for each in having):
             hint = _hint(name, release, having)
@@ -264,7 +265,8 @@ def unknown_options(recipe: Recipe, release: str) -> Iterator[Problem]:
 
 
 def _hint(name: str, release: str, names: Iterable[str]) -> str:
-    """The releases of vLLM that have the option or variable ``name``, else the most similar one of ``names``."""
+    """A hint with the first or the last vLLM release that has ``name``, an option or a variable, else with the most
+    similar one of ``names``."""
     first, last = _table().names.get(name, ("", ""))
     here = words.parse_version(release)
     if here and first and here < Version(first):
@@ -287,8 +289,8 @@ def _options_of(release: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class ReleasedNames:
-    """The options and variables of all releases from the ``oldest`` to the ``newest`` (``0.33``): the first and the
-    last release with each, empty for these two. `benchmarks/vllm_agreement.py --options` writes the file."""
+    """The options and variables of all releases from the ``oldest`` to the ``newest`` (``0.33``), each with its first
+    and its last release, empty for these two. `benchmarks/vllm_agreement.py --options` writes the file."""
 
     oldest: str
     newest: str
@@ -306,7 +308,7 @@ def _name(option: str) -> str:
     return name.replace("_", "-") if name.startswith("--") else name
 
 
-# The name of the option, addresses in memory, and what pydantic writes around its reason.
+# The name of the option, addresses in memory, and pydantic's text around its reason.
 _AROUND = re.compile(
     r"\A(?:Error: |argument [^:]+: )|<function |at 0x[0-9a-f]+>"
     r"|\d+ validation errors? for \w+|\[type=.*\]$|For further .*",
@@ -315,7 +317,7 @@ _AROUND = re.compile(
 
 
 def _short(message: str) -> str:
-    """A message of vLLM on one line, with the reason alone."""
+    """A message of vLLM on one line, reduced to the reason."""
     lines = (line.strip() for line in _AROUND.sub("", message).splitlines())
     return _shown(": ".join(filter(None, lines)))
 

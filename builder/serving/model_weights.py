@@ -1,5 +1,5 @@
-"""The weights of a model that is served: their revision, which a pairing records, a checkpoint of the project in their
-place (``NAME@REVISION``, so that image and weights move together), and their copies on nodes."""
+"""The weights of a served model: their revision, which a pairing records; a checkpoint of the project in their place
+(``NAME@REVISION``, so that image and weights move together); and their copies on nodes."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 def to_record(project: Project, environ: Mapping[str, str], model: str, recipe: Recipe | None) -> str | None:
-    """Returns the revision to write into a new pairing: the commit that the cache has of the revision that the recipe
-    requests, else that revision as written; for a checkpoint the one that was made last (``NAME@REVISION``)."""
+    """Returns the revision for a new pairing. For a checkpoint, this is the latest one (``NAME@REVISION``). Otherwise
+    it is the commit in the cache of the revision that the recipe requests, else that revision as written."""
     if recipe and recipe.checkpoint and recipe.model == model:
         return latest_weights(project, recipe.checkpoint)
     requested = recipe.revision if recipe and recipe.model == model else None
@@ -44,7 +44,8 @@ def to_record(project: Project, environ: Mapping[str, str], model: str, recipe: 
 
 
 def revision_warning(project: Project, environ: Mapping[str, str], lock: Lock, recipe: Recipe) -> str:
-    """A line if the model of ``recipe`` is paired at another revision than would be served now; empty if not."""
+    """A line if the paired revision of the recipe's model differs from the revision that would be served now; else
+    empty."""
     model = lock.models.get(recipe.model or "")
     if recipe.model is None or model is None or model.pairing.revision is None or recipe.checkpoint:
         return ""
@@ -58,7 +59,7 @@ def revision_warning(project: Project, environ: Mapping[str, str], lock: Lock, r
 
 def record_revision(workspace: Workspace, model: str, recipe: Recipe | None = None) -> str | None:
     """Fills in the revision of a pairing that was made before the model was downloaded or its checkpoint was made;
-    returns it if it was written. A recorded revision stays: a change is for the user to judge."""
+    returns the revision if it was written. A recorded revision stays: the user decides about a change."""
     from builder.numbers import images_lock
 
     def lacks_revision(lock: Lock) -> bool:
@@ -78,8 +79,7 @@ def record_revision(workspace: Workspace, model: str, recipe: Recipe | None = No
 
 
 def cached_models(environ: Mapping[str, str], lock: Lock) -> dict[str, CachedModel]:
-    """The models of ``lock`` that the cache has: at the revision that the pairing names if the cache has it, otherwise
-    at ``main``."""
+    """The models of ``lock`` in the cache. The revision is the paired one if the cache has it, else ``main``."""
     models = {name: cached_model for name in lock.models if (cached_model := hub_cache.find_model(environ, name))}
     for name, cached_model in models.items():
         named = lock.models[name].pairing.revision
@@ -105,8 +105,8 @@ def pairing_source(
     adopted: str = "",
     named: Recipe | None = None,
 ) -> PairingSource:
-    """Finds the recipe and the revision for a model's pairing. The recipe is the ``named`` one, else that of the
-    present pairing, else the only one for the model and the repository or the image ``adopted``."""
+    """Finds the recipe and the revision for a model's pairing. The recipe is the ``named`` one, else the recipe of the
+    present pairing, else the only recipe of the model for the repository or the image ``adopted``."""
     serving, recorded = named, lock.models[model].pairing.recipe if model in lock.models else None
     if named is None and recorded:
         with suppress(UnsafePathError):
@@ -121,7 +121,7 @@ def pairing_source(
 
 
 def new_pairing(lock: Lock, model: str, image: ImageName, origin: PairingSource) -> Pairing:
-    """The pairing of a model with an image. An earlier pairing with the image keeps what it recorded."""
+    """The pairing of a model with an image. If an earlier pairing with the image exists, its records are kept."""
     from builder.numbers import pointers
 
     record = lock.models.get(model)
@@ -134,20 +134,20 @@ def new_pairing(lock: Lock, model: str, image: ImageName, origin: PairingSource)
     return result
 
 
-# One of the project's own checkpoints in place of the model's weights, or a source that it was made from.
+# A checkpoint of the project in place of the model's weights, or a source of the checkpoint.
 
 _NAME_OPTION = re.compile(r"--served[-_]model[-_]name\b")
-# The folders in the container. The links of a snapshot lead to blobs beside it, so the whole folder of the model of a
-# source is mounted.
+# The folders in the container. The links in a snapshot lead to blobs beside it, so the whole model folder of a source
+# is mounted.
 _FOLDERS = "/checkpoints"
 _SOURCE = "/checkpoint-source"
 
 
 @dataclass(frozen=True)
 class ServedWeights:
-    """A recipe whose ``{model}`` is the weights to serve, and the arguments ``extra`` that give them the model's name.
+    """A recipe whose ``{model}`` is the weights to serve, and the ``extra`` arguments that give them the model's name.
     ``checkpoint`` and ``made`` are None if the pairing names the model's own weights. ``requested`` is the checkpoint,
-    or its source with the commit that is served."""
+    or its source with the served commit."""
 
     recipe: Recipe
     extra: tuple[str, ...] = ()
@@ -173,7 +173,7 @@ def paired_revision(lock: Lock, selection: ServedImage) -> str | None:
 def served_weights(
     project: Project, environ: Mapping[str, str], lock: Lock, selection: ServedImage
 ) -> ServedWeights | None:
-    """The weights that the recipe of ``selection`` serves: those in the pairing, else the newest revision of the
+    """The weights that the recipe of ``selection`` serves: the paired weights, else the newest revision of the
     checkpoint. None for a recipe without a checkpoint. Raises ImageStateError if the checkpoint is not here,
     ConflictError for an image without a mod that the checkpoint needs."""
     recipe = selection.recipe
@@ -204,7 +204,7 @@ def _of_checkpoint(
         hint = f"`builder checkpoints build {name.name}` builds it, if its definition has not changed"
         raise ImageStateError(message, hint=hint)
     inside, volumes = f"{_FOLDERS}/{name.name}", [f"{folder}:{_FOLDERS}/{name.name}:ro"]
-    if place.is_cache:  # which is mounted anyway
+    if place.is_cache:  # the cache is always mounted
         inside, volumes = f"{HOME}/.cache/huggingface/hub/{place.root.name}/snapshots/{name.revision}", []
     extra = () if _NAME_OPTION.search(recipe.command) else ("--served-model-name", made.model)
     return ServedWeights(_serving(recipe, inside, *volumes), extra, name, made, name.short)
@@ -232,7 +232,7 @@ def _require_mods(
 
 
 def weights_warning(project: Project, lock: Lock, selection: ServedImage) -> str:
-    """A warning if a newer revision of the checkpoint exists than the paired one; else empty."""
+    """A warning if the checkpoint has a newer revision than the paired one; else empty."""
     recipe = selection.recipe
     paired = paired_revision(lock, selection)
     if recipe.checkpoint is None or paired is None:
@@ -287,8 +287,8 @@ def named_weights(project: Project, text: str, model: str, image: NumberedImage)
 def weights_of_checkpoint(
     project: Project, environ: Mapping[str, str], selection: SelectedImage, text: str
 ) -> ServedWeights:
-    """The checkpoint called ``text``, whichever is paired. Raises the errors of `named_weights`, and ImageStateError if
-    the checkpoint is not on this machine."""
+    """The checkpoint called ``text``, even if another one is paired. Raises the errors of `named_weights`, and
+    ImageStateError if the checkpoint is not on this machine."""
     recipe = selection.recipe
     name = named_weights(project, text, recipe.model or "", selection.record)
     made = checkpoints_lock.read_checkpoints_lock(project).checkpoints[name.name][name.revision]
@@ -298,8 +298,9 @@ def weights_of_checkpoint(
 def source_weights_of(
     project: Project, environ: Mapping[str, str], lock: Lock, selection: ServedImage, source: str = ""
 ) -> ServedWeights:
-    """The ``source`` (if empty, that of the first step) of the checkpoint that the recipe of ``selection`` serves, at
-    the commit that the checkpoint was made from. Raises ImageStateError if files of it are missing here."""
+    """The ``source`` of the checkpoint that the recipe of ``selection`` serves, at the commit that the checkpoint was
+    made from. An empty ``source`` means the source of the first step. Raises ImageStateError if files of the source are
+    missing here."""
     from builder.definitions import checkpoint_definition
     from builder.definitions.checkpoint_definition import TakeStep
 
@@ -326,7 +327,8 @@ def source_weights_of(
 
 
 def _require_whole(folder: Path, written: CheckpointSource, recorded: RecordedSource) -> None:
-    """Raises ImageStateError if files are missing, as a build fetches only what it needs, or have changed."""
+    """Raises ImageStateError if files are missing or have changed. Files may be missing because a build fetches only
+    what it needs."""
     from builder.sources.safetensors_files import LARGEST_INDEX, NAME, HeaderError, parse_index
 
     wanted = {"config.json", *recorded.files}
@@ -347,13 +349,13 @@ def _require_whole(folder: Path, written: CheckpointSource, recorded: RecordedSo
             raise ImageStateError(message, hint=hint)
 
 
-# The copy on a node, made by rsync over ssh: only what the node lacks is sent.
+# The copy on a node, by rsync over ssh: only missing data is sent.
 
 
 @dataclass(frozen=True)
 class CopyDestination:
-    """A node's folder of models: the ``host`` for ssh (USER@HOST), its ``port``, and the folder ``hub``, which is
-    relative to the user's home there or absolute."""
+    """A node's folder of models: the ``host`` for ssh (USER@HOST), its ``port``, and the folder ``hub``, either
+    absolute or relative to the user's home there."""
 
     node: str
     host: str
@@ -384,7 +386,7 @@ def copy_destination(environ: Mapping[str, str], node: Node) -> CopyDestination:
 
 
 def copy_to_node(environ: Mapping[str, str], model: str, to: CopyDestination, report: Report) -> None:
-    """Makes the node's copy of ``model`` equal to this machine's. Older revisions there stay."""
+    """Makes the node's copy of ``model`` equal to the copy on this machine. Older revisions on the node stay."""
     import subprocess
 
     from builder.base.events import TransferProgress
@@ -398,10 +400,10 @@ def copy_to_node(environ: Mapping[str, str], model: str, to: CopyDestination, re
         *("--recursive", "--links", "--perms", "--times"),
         # A blob may be a link into a store that all models share; the store itself is not copied.
         "--copy-unsafe-links",
-        # A file that was interrupted never has the name of the complete one.
+        # An incomplete file never has the name of the complete one.
         *("--partial-dir=.rsync-partial", f"--exclude=*{hub_cache.INCOMPLETE}"),
         "--mkpath",
-        # The name of a branch leads to a commit of the same length, and may do so twice in a second.
+        # The file of a branch contains a commit: its size never changes, and its content may change twice in a second.
         "--modify-window=-1",
         *("--info=progress2", "--no-human-readable"),
         # The names of the folders go to the node's rsync directly, not through a shell.

@@ -1,5 +1,5 @@
-"""The containers of a server are planned and checked before anything starts: the request, the plan, mods that are
-tried, and the checks of image, volumes, earlyoom and model."""
+"""Plans the containers of a server, and checks them before anything starts: the request, the plan, mods that are tried,
+and the checks of image, volumes, earlyoom and model."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _CACHE = f"{container.HOME}/.cache/huggingface"  # in the container
 @dataclass(frozen=True)
 class ServeRequest:
     """A request to serve ``text``, a recipe or a model. ``overrides`` and ``extra`` change its command. ``nodes`` of
-    builder.yaml serve it (the first answers), or this machine's own engine; ``backend`` replaces the recipe's.
-    ``force`` starts it despite a shortage of memory. ``image`` is a number in place of the paired one. ``try_mods``
-    are applied in the containers before they serve."""
+    builder.yaml serve it, and the first one answers; without nodes, this machine's own engine serves it. ``backend``
+    replaces the recipe's. ``force`` starts it despite a shortage of memory. ``image`` is a number in place of the
+    paired one. ``try_mods`` are applied in the containers before they serve."""
 
     text: str
     overrides: Mapping[str, str]
@@ -62,7 +62,7 @@ class ServeRequest:
 @dataclass(frozen=True)
 class ServerSettings:
     """The settings of a server's containers, the head first, each on its node; ``nodes`` is empty for the user's own
-    engine. ``note`` names the nodes that are not needed; ``command`` is the head's."""
+    engine. ``note`` names the unneeded nodes; ``command`` is the head's."""
 
     nodes: tuple[Node, ...]
     containers: tuple[ContainerSettings, ...]
@@ -100,13 +100,13 @@ class PreparedServer:
 
     @property
     def port(self) -> str:
-        """The port that it will answer on; empty if its command names none."""
+        """The port that the server will answer on; empty if its command names no port."""
         return self.head.settings.labels.get(f"{LABEL}.port", "")
 
 
 def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage | None = None) -> PreparedServer:
     """Plans the containers, and checks everything that can be wrong in files and images. A ``selection`` replaces the
-    one of the request. Raises ImageStateError if an engine lacks the image, NoImageHelpsError without the model."""
+    request's. Raises ImageStateError if an engine lacks the image, NoImageHelpsError if the model is missing."""
     selection = selection or selected(workspace.project, request)
     planned = settings(workspace.project, selection, request, workspace.environment)
     container.require_values(planned.options, workspace.environment)
@@ -123,7 +123,7 @@ def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage 
     ready = []
     for engine, alike, image in zip(engines, planned.containers, details, strict=True):
         each = replace(_waiting(alike, tried) if tried else alike, keep_entrypoint=keeps)
-        # Everything that decides how the container serves; under the server's name, which has no prefix.
+        # Everything that determines how the container serves, with the server's name, which has no prefix.
         content = json.dumps([fingerprint, asdict(replace(each, name=each.labels[LABEL], labels={}))], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()
         each = replace(each, labels={**each.labels, **labels, DIGEST: digest})
@@ -136,10 +136,10 @@ def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage 
 
 
 def prepare_candidate(workspace: Workspace, request: ServeRequest, image: ImageName | ServedImage) -> PreparedServer:
-    """Plans the server of a candidate: ``image`` is a number, or was selected with its recipe. It has its own name and
-    port beside the server of ``request``, and the engine never restarts it. Its measurements belong to the recipe: its
-    port is not recorded as a setting of the user."""
-    # The model's own server has the published ports of the machine.
+    """Plans the server of a candidate: ``image`` is a number, or was selected with its recipe. The candidate has its
+    own name and port beside the server of ``request``, and the engine never restarts it. Its measurements belong to the
+    recipe, so its port is not recorded as a setting of the user."""
+    # The model's own server uses the published ports of the machine.
     options = replace(request.container, publish=())
     beside = replace(request, overrides={**request.overrides, "port": str(processes.free_port())}, container=options)
     if isinstance(image, ImageName):
@@ -188,13 +188,13 @@ def settings(
         together = cluster.cluster_of(recipe, request.overrides, request.extra, nodes, backend)
         nodes = tuple(member.node for member in together.members)
     rendered = together.command if together else command.render_command(recipe, request.overrides, request.extra)
-    # vLLM writes its arguments into its log. A part of the log is shown and kept if it does not start.
+    # vLLM logs its arguments. If the server does not start, a part of the log is shown and kept.
     for key in (command.option(rendered.words, "--api-key"), rendered.env.get("VLLM_API_KEY")):
         redaction.learn(key or "")
     of_image = serve_settings(project, selection)
     image: str | tuple[str, int] = selection.name
     compiled = None
-    # The image's own compile caches stay without the mods that are tried.
+    # Tried mods must not change the image's own compile caches.
     if isinstance(selection, SelectedImage) and not request.try_mods:
         owner = compile_caches.shared_with(project, environ, selection.image)
         image, compiled = (selection.image.repository, selection.image.number), (owner.repository, owner.number)
@@ -224,8 +224,8 @@ def settings(
 def settle_server_options(
     project: Project, recipe: Recipe, typed: RequestedOptions, environ: Mapping[str, str], nodes: int = 1
 ) -> tuple[ContainerOptions, Recipe]:
-    """The options of builder.yaml, the recipe and the request together, for a container on each of so many ``nodes``,
-    and the recipe without the variables that were typed."""
+    """The options of builder.yaml, the recipe and the request together, for a container on each of ``nodes`` nodes, and
+    the recipe without the typed variables."""
     configured = configuration.load_configuration(project).container
     if nodes > 1:
         if typed.publish:
@@ -236,7 +236,7 @@ def settle_server_options(
 
 
 def _with_models(alike: ContainerSettings, node: Node, environ: Mapping[str, str]) -> ContainerSettings:
-    """Replaces the mount of the models for a node that keeps them elsewhere."""
+    """Replaces the mount of the models for a node that has them in another folder."""
     models = node_model_folder(environ, node)
     if models is None or any(mount.target == _CACHE and not mount.ours for mount in alike.mounts):
         return alike
@@ -245,8 +245,8 @@ def _with_models(alike: ContainerSettings, node: Node, environ: Mapping[str, str
 
 
 def node_model_folder(environ: Mapping[str, str], node: Node) -> str | None:
-    """The folder that ``models:`` of a node names, as an absolute path for its engine. ``~`` is the same on every
-    machine, so a node that is reached as another user requires the absolute path."""
+    """The folder in ``models:`` of a node, as an absolute path for its engine. ``~`` is the same on every machine, so a
+    node with another user requires the absolute path."""
     import getpass
 
     written = node.models
@@ -261,11 +261,11 @@ def node_model_folder(environ: Mapping[str, str], node: Node) -> str | None:
     raise UsageError(f"{FILE}: `models: {written}` of node {node.name} {why}", hint="write a path that begins with /")
 
 
-# Mods that are tried without a build: each container waits after its start until each mod was applied in it by the
-# script that bakes it, and passed its checks.
+# Mods that are tried without a build. After its start, each container waits until every mod was applied in it by the
+# script that bakes the mod, and passed its checks.
 
 _APPLIED = "/run/builder-tried"
-# Once the mark is there, the server takes the place of the shell, also when the engine restarts the container.
+# When the mark exists, the server replaces the shell, also after the engine restarts the container.
 _WAIT = """\
 trap 'exit 143' TERM INT
 [ -e "$0" ] || echo "waiting until builder has applied the mods that are tried"
@@ -279,7 +279,7 @@ exec "$@"
 
 def _load_tried(workspace: Workspace, engine: Endpoint, names: Sequence[str], image_name: str) -> tuple[Mod, ...]:
     """The mods ``names`` in the order in which they are applied to an image of ``engine``. Raises FileProblemsError for
-    one that does not fit, UsageError for an unknown one and for one that can only act on the machine."""
+    a mod that does not fit, UsageError for an unknown mod and for a mod that can only act on the machine."""
     project = workspace.project
     mods = mod.load_all(project, names)
     for each in mods:
@@ -296,7 +296,7 @@ def _load_tried(workspace: Workspace, engine: Endpoint, names: Sequence[str], im
 
 
 def _waiting(settings: ContainerSettings, mods: Sequence[Mod]) -> ContainerSettings:
-    """The same container, which serves once the ``mods`` were applied in it."""
+    """The same container, which serves only after the ``mods`` were applied in it."""
     own = {name: value for each in mods for name, value in each.env.items()}
     return replace(
         settings,
@@ -307,7 +307,7 @@ def _waiting(settings: ContainerSettings, mods: Sequence[Mod]) -> ContainerSetti
 
 
 def tried_mark(mods: Sequence[Mod]) -> str:
-    """The path that a container waits for. It differs with what the mods hold."""
+    """The path that a container waits for. It depends on the content of the mods."""
     content = json.dumps([(each.name, each.content_hash) for each in mods])
     return f"{_APPLIED}/{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
@@ -316,8 +316,8 @@ def tried_mark(mods: Sequence[Mod]) -> str:
 
 
 def _require_image(selection: ServedImage, engines: Sequence[Endpoint]) -> tuple[tuple[ImageDetails, ...], str]:
-    """The image as each engine has it, and its fingerprint. Raises ImageStateError if an engine lacks it or has another
-    image of that name."""
+    """The image as each engine has it, and its fingerprint. Raises ImageStateError if an engine lacks the image or has
+    another image of that name."""
     name = selection.name
     is_numbered = isinstance(selection, SelectedImage)
     expected = selection.record.fingerprint if isinstance(selection, SelectedImage) else ""
@@ -342,7 +342,7 @@ def _require_image(selection: ServedImage, engines: Sequence[Endpoint]) -> tuple
 
 
 def _way_to(selection: ServedImage, *, on_nodes: bool) -> str:
-    """The ways to an image that an engine lacks."""
+    """The ways to get an image that an engine lacks."""
     name, recipe = selection.name, selection.recipe
     if isinstance(selection, UnnumberedImage):
         if on_nodes:
@@ -389,7 +389,7 @@ def require_model(
     if model.startswith("/"):
         holding = [mount for mount in container.mounts if f"{model}/".startswith(f"{mount.target}/")]
         if not holding:
-            return  # it is the image's own
+            return  # the image contains the model
         nearest = max(holding, key=lambda mount: len(mount.target))
         folder = Path(nearest.source, model.removeprefix(nearest.target).lstrip("/"))
         if not folder.exists():
@@ -416,4 +416,4 @@ def _require_on_hub(container: ContainerSettings, environ: Mapping[str, str], mo
             hint = f"download it first with `builder download {model}`: the recipe turns the hub off for the server"
         raise NoImageHelpsError(f"nothing was started: {error.message}", hint=hint) from None
     except SourceError:
-        return  # a hub that does not answer may do so in a minute
+        return  # a hub that does not answer now may answer in a minute

@@ -1,4 +1,4 @@
-"""The wait until a server answers, or has certainly failed; then its metrics, and the starts of this machine."""
+"""The wait until a server answers or has certainly failed, then its metrics, and the starts of this machine."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 
 _POLL_SECONDS = 0.5
-# The log may be set so that it does not show that the server answers.
+# The log may be configured so that it does not show that the server answers.
 _PROBE_SECONDS = 30
-# A first crash may come from memory that another server has not freed yet; a second one is a loop.
+# A first crash may happen because another server has not freed its memory yet. A second crash shows a loop.
 CRASHES = 2
 CRASHES_BEFORE_ANOTHER = 3  # if another image would take its place
-CRASHES_TOGETHER = 1  # on several nodes: one that is started again does not find its place
-# The last lines of a log that names no cause.
+CRASHES_TOGETHER = 1  # on several nodes: a restarted container does not rejoin the others
+# The last lines of a log without a cause.
 _TAIL = 10
-# If one node ends, the others often end a moment later; and `stop` removes the containers of a server one by one.
+# If one node ends, the others often end a moment later. `stop` removes the containers of a server one by one.
 _SETTLE_SECONDS = 1.0
 _LOOKS = 5  # vLLM refuses requests for a moment before it ends
 # The exit codes after SIGINT, SIGKILL and SIGTERM, and of a regular end.
@@ -57,10 +57,10 @@ def wait_until_ready(
 ) -> float:
     """Waits until the server answers, reports each `Phase`, and returns the seconds that this took. A server on one
     machine has failed after ``crashes`` crashes, a candidate after ``limit`` seconds. A server that never answers is
-    removed, its log and its options are kept, and ServeFailedError says why. ^C stops a server that this command
-    started."""
+    removed, but its log and its options are kept; ServeFailedError gives the reason. ^C stops a server that this
+    command started."""
     server = started.server
-    # The engine probes seldom once the server has answered: the health it reports may be ten minutes old.
+    # The engine seldom probes a server that has answered: the reported health may be ten minutes old.
     service = server.head.service
     if service.status == "running" and service.health in {"healthy", "unhealthy"} and not answers(server):
         raise ConflictError(
@@ -101,7 +101,7 @@ def _watch(workspace: Workspace, started: StartedServer, most_crashes: int, limi
                 phase = latest
                 report(phase)
         crashes = max((count for _, count in ended), default=0)
-        is_over = crashes >= most_crashes or (crashes and not service.is_up)  # the engine starts no candidate again
+        is_over = crashes >= most_crashes or (crashes and not service.is_up)  # the engine never restarts a candidate
         if crashed < crashes and not is_over:
             report(Message(f"the server exited after {time.monotonic() - began:.0f} s; starting it again"))
         crashed = crashes
@@ -121,7 +121,7 @@ def _watch(workspace: Workspace, started: StartedServer, most_crashes: int, limi
 
 
 def _look(server: RunningServer) -> tuple[Service, list[tuple[ServerMember, int]]]:
-    """Returns the present state of the head, and the containers that have ended by themselves, each with how often."""
+    """Returns the present state of the head, and how often each container ended that ended by itself."""
     states = _states(server)
     if len(states) > 1 and not all(state.is_up for state in states):
         time.sleep(_SETTLE_SECONDS)
@@ -132,7 +132,7 @@ def _look(server: RunningServer) -> tuple[Service, list[tuple[ServerMember, int]
 
 
 def _states(server: RunningServer) -> list[Service]:
-    """The present states of its containers. Raises ConflictError if the server was stopped."""
+    """The present states of the server's containers. Raises ConflictError if the server was stopped."""
     present = [containers.find_container(member.engine, member.service.id) for member in server.members]
     states = [state for state in present if state is not None]
     is_ended = len(present) == 1 and any(not state.is_up and state.exit_code in _STOPPED for state in states)
@@ -143,8 +143,8 @@ def _states(server: RunningServer) -> list[Service]:
 
 
 def _is_ready(server: RunningServer, service: Service, phase: server_log.Phase | None, *, is_due: bool) -> bool:
-    """True if the server answers: by its log if it has no health check (its port is unknown), else by the health check
-    or a probe. A probe is made once the log says that the server answers, and when one ``is_due``."""
+    """True if the server answers. Without a health check (if its port is unknown), the log decides; otherwise the
+    health check or a probe. A probe is made when the log says that the server answers, and when a probe ``is_due``."""
     is_logged = phase is not None and phase.name == READY
     if not service.health:
         return is_logged
@@ -152,10 +152,10 @@ def _is_ready(server: RunningServer, service: Service, phase: server_log.Phase |
 
 
 def _failure(project: Project, started: StartedServer, members: Sequence[tuple[ServerMember, int]]) -> ServeFailedError:
-    """The error for a server that never answered. Keeps the whole log of each container that ended in a file."""
+    """The error for a server that never answered. Writes the whole log of each ended container into a file."""
     server, selected = started.server, started.selection
     ended = [(member, crashes, *_keep_log(project, server, member)) for member, crashes in members]
-    # A container that ended because another did does not know the cause.
+    # A container that ended because another one did does not know the cause.
     ended = [each for each in ended if cluster.ENDED_ELSEWHERE not in each[3]] or ended
     texts = []
     for member, crashes, _, lines in ended:
@@ -195,7 +195,7 @@ def end_while_measured(project: Project, server: RunningServer) -> ServeFailedEr
 
 
 def _is_own(project: Project, server: RunningServer) -> bool:
-    """False for a candidate: its end is no verdict on the model's own server."""
+    """False for a candidate, whose end says nothing about the model's own server."""
     return server.labels.get(PROJECT) == str(project.root)
 
 
@@ -210,10 +210,10 @@ def _told(problem: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def _keep_log(project: Project, server: RunningServer, member: ServerMember) -> tuple[Path, list[str]]:
-    """Keeps the whole log of a container in a file; returns the file and the lines."""
+    """Writes the whole log of a container into a file; returns the file and the lines."""
     lines = [line.text for line in containers.container_log(member.engine, member.service.id)]
     service = containers.find_container(member.engine, member.service.id)
-    if service and service.exit_code:  # one that runs again has 0
+    if service and service.exit_code:  # a restarted container has 0
         lines.append(server_log.end_line(service.exit_code, out_of_memory=service.out_of_memory))
     path = log_file(project, server.labels[LABEL], member.node)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -243,7 +243,7 @@ def rollback_hint(project: Project, name: str | None) -> str:
 # https://docs.vllm.ai/en/stable/design/metrics.html; the format of the text:
 # https://prometheus.io/docs/instrumenting/exposition_formats/
 
-# ``NAME{LABEL="…"} VALUE`` or ``NAME VALUE``. A label may hold blanks and braces: the value follows the last one.
+# ``NAME{LABEL="…"} VALUE`` or ``NAME VALUE``. A label may contain blanks and braces: the value follows the last one.
 _SAMPLE = re.compile(r"^(vllm:[\w:]+)(?:\{.*\})?[ \t]+(\S+)", re.MULTILINE)
 _COUNTS = {
     "running": "num_requests_running",
@@ -258,9 +258,9 @@ _COUNTS = {
 
 @dataclass(frozen=True)
 class ServerMetrics:
-    """The requests that a server handles now, and its tokens since it started. ``cache_used`` is a share of 1.
+    """The requests that a server handles now, and its tokens since its start. ``cache_used`` is a share of 1.
     ``drafted`` counts the tokens that a speculative decoder proposed in ``drafts`` steps, ``accepted`` the tokens that
-    the model took."""
+    the model accepted."""
 
     running: int
     waiting: int
@@ -273,12 +273,12 @@ class ServerMetrics:
 
     @property
     def acceptance(self) -> float | None:
-        """The share of the drafted tokens that was accepted, of 1; None without drafted tokens."""
+        """The accepted share of the drafted tokens, from 0 to 1; None without drafted tokens."""
         return self.accepted / self.drafted if self.drafted else None
 
 
 def read_metrics(text: str) -> ServerMetrics | None:
-    """Reads the metrics from the text, added up over vLLM's engines; returns None if it is not vLLM's."""
+    """Reads the metrics from the text, added up over vLLM's engines; returns None if the text is not vLLM's."""
     sums: defaultdict[str, float] = defaultdict(float)
     for name, value in _SAMPLE.findall(text):
         sums[name] += 0.0
@@ -292,14 +292,14 @@ def read_metrics(text: str) -> ServerMetrics | None:
     return ServerMetrics(**whole, cache_used=sums["vllm:kv_cache_usage_perc"])
 
 
-# The starts of this machine: the images that answered for a model, and the last start of each server that failed.
+# The starts of this machine: the images that answered for a model, and the last failed start of each server.
 #
-# Both are kept in the state folder and may be deleted. An image that does not start is then put back at most once more,
+# Both are kept in the state folder and may be deleted. Then an image that does not start is put back at most once more,
 # and `why` knows less.
 
 Outcome = Literal["answered", "replaced"]
-_MOST_IMAGES = 200  # of a model; the latest are kept
-_MOST_STARTS = 10  # of an image; its first one always is kept
+_MOST_IMAGES = 200  # for each model; only the latest are kept
+_MOST_STARTS = 10  # for each image; its first start is always kept
 LEAST_SECONDS = 15 * 60.0
 _LONGEST_START = 24 * 3600.0
 _LONGEST_VALUE = 400
@@ -308,8 +308,8 @@ _LARGEST_LOG = 64 << 20
 
 @dataclass(frozen=True)
 class OptionsInUse:
-    """The options and variables that a model is served with, without addresses and secrets, the revision of its weights
-    and the digest of the recipe's chat template. ``revision`` and ``template`` are None if they are unknown."""
+    """The options and variables that a model is served with, without addresses and secrets. ``revision`` belongs to its
+    weights, and ``template`` is the digest of the recipe's chat template; both are None if they are unknown."""
 
     options: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -321,8 +321,8 @@ class OptionsInUse:
 @dataclass(frozen=True)
 class StartFacts:
     """The facts under which an image answered, for the first time ``at`` and for the ``last`` time (RFC 3339 UTC).
-    ``machines`` and ``nodes`` are in the order of their ranks; the user's own engine is no node. ``chosen`` is what
-    vLLM chose by itself."""
+    ``machines`` and ``nodes`` are in the order of their ranks; the user's own engine is not a node. ``chosen`` are
+    vLLM's own choices."""
 
     at: str
     last: str
@@ -343,13 +343,13 @@ class RecordedStart:
 
 
 def start_limit(project: Project, lock: Lock, model: str | None) -> float:
-    """The seconds in which a candidate of ``model`` has to answer: five times the longest recorded start of the paired
-    image, since a candidate may compile what that image has compiled before, and at least 15 minutes. An hour if no
-    start is recorded, as the first one may download the model."""
+    """The seconds within which a candidate of ``model`` must answer: five times the longest recorded start of the
+    paired image, but at least 15 minutes. A candidate may compile code that the paired image compiled earlier. An hour
+    without a recorded start, because the first start may download the model."""
     paired = lock.models.get(model or "")
     current = lock.image(paired.pairing.image) if paired else None
     start = recorded_starts(project, model or "").get(current.fingerprint) if current else None
-    # The file may hold anything: a limit without end would never end the wait.
+    # The file may contain anything, and an infinite limit would never end the wait.
     is_known = start is not None and 0 < start.seconds < _LONGEST_START
     return max(5 * start.seconds, LEAST_SECONDS) if start and is_known else 3600.0
 
@@ -362,7 +362,7 @@ def record_answered(
     seconds: float = 0,
     facts: StartFacts | None = None,
 ) -> None:
-    """Records the outcome of an image, the longest of the ``seconds`` that it took to answer, and the facts."""
+    """Records the outcome of an image, the longest of its starts in ``seconds``, and the facts."""
     recorded = _all_starts(project)
     of_model = recorded.get(model, {})
     before = of_model.pop(fingerprint, None)
@@ -375,12 +375,12 @@ def record_answered(
 
 
 def recorded_starts(project: Project, model: str) -> Mapping[str, RecordedStart]:
-    """The recorded starts of a model by the fingerprint of the image; the image that was recorded last comes last."""
+    """The recorded starts of a model by the fingerprint of the image. The image that was recorded last comes last."""
     return _all_starts(project).get(model, {})
 
 
 def _with(starts: Sequence[StartFacts], facts: StartFacts) -> tuple[StartFacts, ...]:
-    """The starts with one more. It replaces the last one if only the time and the free memory differ."""
+    """The starts with one more. The new start replaces the last one if only the time and the free memory differ."""
     for before in starts[-1:]:
         pairs = zip_longest(before.machines, facts.machines, fillvalue=Machine())
         parts = {change.part for pair in pairs for change in machine_record.machine_changes(*pair)}
@@ -399,7 +399,7 @@ def _all_starts(project: Project) -> dict[str, dict[str, RecordedStart]]:
         return {}
 
 
-# The last start of each server that failed: its logs, and the record beside them.
+# The last failed start of each server: its logs, and the record beside them.
 
 
 @dataclass(frozen=True)
@@ -431,22 +431,22 @@ def read_kept_log(path: Path) -> list[str]:
 
 
 def record_failure(workspace: Workspace, selection: ServedImage, labels: Mapping[str, str]) -> None:
-    """Records how the server with these labels was served, which did not answer."""
+    """Records the options of a server that did not answer; ``labels`` are the server's."""
     nodes = tuple(filter(None, labels.get(NODES, "").split(",")))
-    with suppress(BuilderError):  # files that changed since then do not hide why it failed
+    with suppress(BuilderError):  # files that changed since the start must not hide why it failed
         failed = FailedStart(selection.name, nodes, options_now(workspace, selection, labels))
         path = log_file(workspace.project, labels[LABEL]).with_suffix(".json")
         files.write_state(path, records.text_of(failed, {}).encode())
 
 
 def failed_start(project: Project, server: str) -> FailedStart | None:
-    """The last start of a server that failed; None if none is recorded."""
+    """The last failed start of a server; None without a record."""
     with suppress(OSError, records.RecordError):
         return records.read_file(log_file(project, server).with_suffix(".json"), FailedStart)
     return None
 
 
-# What is true of a server now.
+# The present facts of a server.
 
 
 def start_facts(workspace: Workspace, selection: SelectedImage, started: StartedServer) -> StartFacts:
@@ -461,11 +461,11 @@ def start_facts(workspace: Workspace, selection: SelectedImage, started: Started
 
 
 def chosen_by(server: RunningServer) -> dict[str, tuple[str, ...]]:
-    """The choices of vLLM in the last start of a server, by the log of its head."""
+    """vLLM's own choices in the last start of a server, from the log of its head."""
     head = server.head
     try:
         lines = containers.container_log(head.engine, head.service.id, after=head.service.started)
-    except EngineError:  # its log has another driver
+    except EngineError:  # the container uses another log driver
         return {}
     return server_log.read_choices(line.text for line in lines)
 

@@ -1,4 +1,5 @@
-"""Running servers are containers with this program's label: what their labels say, and the lookup on all engines."""
+"""Running servers are containers with this program's label: the content of their labels, and the lookup on all
+engines."""
 
 from __future__ import annotations
 
@@ -27,28 +28,28 @@ if TYPE_CHECKING:
 
 
 _OPTIONS = f"{LABEL}.asked"
-# A digest of the settings that the options led to.
+# A digest of the settings that resulted from the options.
 DIGEST = f"{LABEL}.digest"
 NODES = f"{LABEL}.nodes"
 PROJECT = f"{LABEL}.project"
-# Another program that starts and stops the container, written by `builder export`.
+# Another program that starts and stops the container; `builder export` writes the label.
 STARTED_BY = f"{LABEL}.by"
 # The mods that are tried in the container, as a JSON list.
 TRIED = f"{LABEL}.tried"
 
-# What a candidate's label of the project ends with, so that nobody takes it for the model's own server.
+# The end of the project label of a candidate, so that nothing treats a candidate as the model's own server.
 CANDIDATE = " (candidate)"
 
-# How the note of a pairing begins that its model was put back from, because the image did not serve it.
+# The start of the note of a pairing from which its model was put back, because the image did not serve the model.
 PUT_BACK = "put back on "
 
-# A little longer than the probe itself waits.
+# A little longer than the timeout of the probe itself.
 _ANSWER_TIMEOUT = 10
 
 
 @dataclass(frozen=True)
 class StartOptions:
-    """The options that a server was started with. A label has them, for the next start."""
+    """The options that a server was started with, kept in a label for the next start."""
 
     overrides: Mapping[str, str] = field(default_factory=dict)
     extra: tuple[str, ...] = ()
@@ -79,19 +80,20 @@ class ServerMember:
 
     @property
     def rank(self) -> int:
-        """Its rank among those that serve together, from 0; 0 if it serves alone."""
+        """The rank of the container among those that serve together, from 0; 0 if it serves alone."""
         label = self.service.labels.get(RANK, "")
         return int(label) if label.isdecimal() else 0
 
     @property
     def node(self) -> str:
-        """The name of its node; empty if it was not started on a node."""
+        """The name of the container's node; empty if it was not started on a node."""
         return self.service.labels.get(NODES, "").split(",")[self.rank]
 
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A server of one recipe: one container, or one on each of several nodes, of which the first answers requests."""
+    """A running server of one recipe: one container, or one on each of several nodes. The first container answers
+    requests."""
 
     members: tuple[ServerMember, ...]
 
@@ -105,7 +107,7 @@ class RunningServer:
 
     @property
     def name(self) -> str:
-        """Its name, with the nodes unless it runs on the user's own engine."""
+        """The server's name, with the nodes unless it runs on the user's own engine."""
         return _name(self.labels)
 
     @property
@@ -119,12 +121,12 @@ class RunningServer:
 
     @property
     def image(self) -> str:
-        """The numbered image that it was started from."""
+        """The numbered image that the server was started from."""
         return self.labels.get(f"{LABEL}.image") or self.head.service.image
 
     @property
     def tried(self) -> tuple[str, ...]:
-        """The mods that are tried in it: its results are no evidence of its image."""
+        """The mods that are tried in the server: its results are no evidence about its image."""
         return tuple(json.loads(self.labels.get(TRIED, "[]")))
 
     @property
@@ -133,22 +135,22 @@ class RunningServer:
 
     @property
     def started_by(self) -> str:
-        """Another program that starts and stops it; empty for this program."""
+        """Another program that starts and stops the server; empty for this program."""
         return self.labels.get(STARTED_BY, "")
 
     @property
     def port(self) -> int | None:
-        """The port of the machine that it answers on; None if unknown."""
+        """The port of the machine on which the server answers; None if unknown."""
         return _port(self.labels.get(f"{LABEL}.port"))
 
     @property
     def inside(self) -> tuple[str, int | None]:
-        """The address and the port that it listens on, as seen in its own container; None if unknown."""
+        """The address and the port on which the server listens inside its container; None if unknown."""
         return command.reached_at(self.labels.get(f"{LABEL}.host")), _port(self.labels.get(PORT_INSIDE)) or self.port
 
     @property
     def address(self) -> str:
-        """The address at which clients of the OpenAI API reach it from here; empty if its port is unknown."""
+        """The address at which clients of the OpenAI API reach the server from here; empty if its port is unknown."""
         if self.port is None:
             return ""
         engine = urlsplit(self.head.engine.host)
@@ -167,18 +169,18 @@ def _name(labels: Mapping[str, str]) -> str:
 
 
 def answers(server: RunningServer) -> bool:
-    """True if the server answers now, by the probe of its health check; False if its port is unknown."""
+    """True if the server answers the probe of its health check now; False if its port is unknown."""
     host, port = server.inside
     if port is None:
         return False
     probe, head = container.probe(host, port), server.head
     try:
         return containers.execute(head.engine, head.service.id, probe, _ANSWER_TIMEOUT).exit_code == 0
-    except EngineError:  # it has just ended, or is too busy to answer
+    except EngineError:  # the server has just ended, or is too busy to answer
         return False
 
 
-# Servers that still serve a model from an image that it is no longer paired with.
+# Servers that still serve a model from an image that is no longer paired with it.
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,8 @@ class SupersededServer:
 
 
 def find_superseded(workspace: Workspace, lock: Lock, models: Collection[str]) -> tuple[SupersededServer, ...]:
-    """The superseded servers of ``models`` on the user's own engine, as a node may be switched off."""
+    """The superseded servers of ``models`` on the user's own engine. Nodes are not asked, because they may be switched
+    off."""
     if not models:
         return ()
     by_name = {
@@ -216,7 +219,7 @@ def of_labels(project: Project, lock: Lock, labels: Mapping[str, str]) -> Supers
 
 
 def put_back_from(lock: Lock, model: str) -> Pairing | None:
-    """The pairing that a model was put back from, if nothing has moved it since."""
+    """The pairing from which a model was put back, if its pairing has not moved since."""
     paired = lock.models.get(model)
     last = paired.previous[0] if paired and paired.previous else None
     return last if last and last.note.startswith(PUT_BACK) and last.status == "bad" else None
@@ -234,7 +237,7 @@ class RunningServers:
 
 
 def find_all(workspace: Workspace) -> RunningServers:
-    """Finds the servers on this engine, which has to answer, and on the nodes, which may be switched off."""
+    """Finds the servers on this engine, which must answer, and on the nodes, which may be switched off."""
     from concurrent.futures import ThreadPoolExecutor
 
     def members_on(engine: Endpoint, timeout: float) -> dict[str, ServerMember]:
@@ -250,7 +253,7 @@ def find_all(workspace: Workspace) -> RunningServers:
         unreachable = []
         for node, lookup in lookups:
             try:
-                members = lookup.result() | members  # a node may be this very machine
+                members = lookup.result() | members  # a node may be this machine
             except EngineError as error:
                 unreachable.append(f"{node.name}: {error.message}")
     # The containers that serve together have the same name and the same list of several nodes.
@@ -266,7 +269,7 @@ def find_all(workspace: Workspace) -> RunningServers:
 def find_server(
     workspace: Workspace, text: str | None, hint: str = "`builder run RECIPE` starts a server"
 ) -> RunningServer:
-    """Finds the server called ``text``, or the only one if that is None. Raises UsageError if there is no such server
+    """Finds the server called ``text``, or the only one if ``text`` is None. Raises UsageError if no server matches
     (with ``hint`` if nothing is served), or more than one."""
     running = find_all(workspace)
     if match := pick(workspace.project, running, text):
@@ -278,8 +281,9 @@ def find_server(
 
 
 def pick(project: Project, running: RunningServers, text: str | None) -> RunningServer | None:
-    """The server called ``text`` (its name, its container's, its recipe or its model), or the only one if that is None.
-    A server of another project is found only by its own name or its container's. Raises UsageError if several match."""
+    """The server called ``text`` (its name, its container's, its recipe or its model), or the only one if ``text`` is
+    None. A server of another project is found only by its own name or its container's. Raises UsageError if several
+    match."""
 
     def names(server: RunningServer) -> set[str]:
         file = server.labels.get(f"{LABEL}.recipe", "")
@@ -295,7 +299,7 @@ def pick(project: Project, running: RunningServers, text: str | None) -> Running
 
 
 def find_candidates(workspace: Workspace, recipe: str) -> tuple[RunningServer, ...]:
-    """The servers of candidates that run by the recipe with this path."""
+    """The running servers of candidates for the recipe at this path."""
     wanted = (f"{workspace.project.root}{CANDIDATE}", recipe)
     servers = find_all(workspace).servers
     return tuple(each for each in servers if (each.labels.get(PROJECT), each.labels.get(f"{LABEL}.recipe")) == wanted)

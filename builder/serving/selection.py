@@ -1,4 +1,4 @@
-"""The image that serves a recipe or a model: the number that it is paired with, or the engine's own of that name."""
+"""The image that serves a recipe or a model: the number that is paired with it, or the engine's image of that name."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class SelectedImage:
 
 @dataclass(frozen=True)
 class UnnumberedImage:
-    """A recipe whose container has no number: the engine's image of that name serves it. ``definition`` makes images of
-    that name, if one does."""
+    """A recipe whose container has no number: the engine's image of that name serves it. ``definition`` is the
+    definition of images of that name, if there is one."""
 
     recipe: Recipe
     definition: str | None
@@ -77,7 +77,7 @@ def any_for_recipe(project: Project, lock: Lock, recipe: Recipe) -> ServedImage:
     repository = lock.images.get(recipe.repository)
     if (name is None or lock.image(name) is None) and not (repository and repository.numbers):
         definition = image.of_repository(project, recipe.repository)
-        # A tag that is a number belongs to this project if it makes such images.
+        # A tag that is a number belongs to this project if the project makes such images.
         if recipe.number is None or definition is None:
             return UnnumberedImage(recipe, definition)
     return for_recipe(lock, recipe)
@@ -99,7 +99,8 @@ def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
 
 
 def with_number(lock: Lock, recipe: Recipe, name: ImageName) -> SelectedImage:
-    """Selects the number ``name`` for ``recipe``, whichever is paired. Raises ImageStateError if it is unknown."""
+    """Selects the number ``name`` for ``recipe``, even if another one is paired. Raises ImageStateError if images.lock
+    has no such number."""
     record = lock.image(name)
     if record is None:
         raise ImageStateError(f"images.lock has no image {name}", hint="`builder list` shows the numbered images")
@@ -107,9 +108,9 @@ def with_number(lock: Lock, recipe: Recipe, name: ImageName) -> SelectedImage:
 
 
 def serve_settings(project: Project, selection: ServedImage, entrypoint: Sequence[str] | None = None) -> ServeSettings:
-    """The settings for containers of the selected image: those of its definition, or of the one for the same name. An
-    image that was built elsewhere keeps NVIDIA's ``entrypoint`` (None: as recorded by adopt), and gets no GPU if its
-    vLLM is a build for the CPU (``0.32.0+cpu``)."""
+    """The settings for containers of the selected image: those of its definition, or of the definition for the same
+    name. An image that was built elsewhere keeps NVIDIA's ``entrypoint`` (None: as recorded by adopt). It gets no GPU
+    if its vLLM is a build for the CPU (``0.32.0+cpu``)."""
     if isinstance(selection, UnnumberedImage):
         settings = image.serve_settings(project, selection.definition or "")
     elif selection.record.definition:
@@ -154,7 +155,7 @@ def _image(lock: Lock, recipe: Recipe) -> tuple[ImageName | None, str]:
     same_name = _adopted(lock, recipe.container)
     repositories = {recipe.repository, *(name.repository for name in same_name)}
     model = lock.models.get(recipe.model or "")
-    # Another recipe may serve the same model from another repository: its pairing is not this one's.
+    # Another recipe may serve the same model from another repository: that pairing does not belong to this recipe.
     if model and (model.pairing.recipe == recipe.file or model.pairing.image.repository in repositories):
         return model.pairing.image, "paired"
     repository = lock.images.get(recipe.repository)
@@ -164,7 +165,7 @@ def _image(lock: Lock, recipe: Recipe) -> tuple[ImageName | None, str]:
 
 
 def _adopted(lock: Lock, container: str) -> tuple[ImageName, ...]:
-    """The numbers that were adopted from an image of this very name, the last one last."""
+    """The numbers that were adopted from an image of exactly this name, the last one last."""
     numbers = [
         (image.built, ImageName(repository, number))
         for repository, record in lock.images.items()

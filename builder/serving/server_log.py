@@ -10,9 +10,9 @@ from typing import NamedTuple
 from builder.base.events import Stage
 from builder.base.values import dataclass
 
-# The cause of a server's end, read from the lines that it logged, and what to do about it.
+# The cause of a server's end, read from its log, and the remedy.
 
-# What vLLM puts before each line of its processes, and its own logger before the message (0.19 to 0.32).
+# The prefix of each line of vLLM's processes, and of its logger before the message (0.19 to 0.32).
 _PREFIX = re.compile(
     r"^(?:\([\w ]+pid=\d+(?:, ip=[\d.]+)?\)\s?)*(?:(?P<level>INFO|WARNING|ERROR)\s[\d-]+\s[\d:.]+\s\[[^\]]*\]\s?)?"
 )
@@ -21,15 +21,15 @@ _BARE = re.compile(r"(?:[\w]+\.)*[A-Z]\w*(?:Error|Exception)")
 # The message of some errors begins on the next line.
 _OPEN = re.compile(r"(?:[\w]+\.)*[A-Z]\w*(?:Error|Exception):")
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
-# Programs that end before Python has anything to raise: argparse, and the shell.
+# Programs that end before Python can raise an error: argparse, and the shell.
 _REFUSED = re.compile(
     r"(?:[\w./ -]+: )?error: \S.*|\S*sh: .*(?:not found|No such file or directory|Permission denied)$"
     r"|.*\bexec \S+ failed: .*"
 )
-# pydantic gives each fault lines of its own: above it the field, after it the value.
+# pydantic writes several lines for each fault: the field above it, and the value after it.
 _VALIDATION = re.compile(r"validation errors? for \w+")
 _FAULT = re.compile(r"(?:(?P<field>[\w.]+)\n)? +(?P<own>(?:Value|Assertion) error, )?(?P<text>.*)")
-# The last errors of processes that only report that another process ended, which has logged the cause before.
+# The last errors of processes that only report the end of another process, which has already logged the cause.
 _NO_CAUSE = re.compile(
     r"Engine core initialization failed|Engine process failed to start|WorkerProc initialization failed"
     r"|EngineDeadError|EngineCore encountered an issue|stack trace above for the root cause"
@@ -38,7 +38,7 @@ _NO_CAUSE = re.compile(
 
 class KnownCause(NamedTuple):
     """A cause with a known remedy: the ``hint``, with ``{model}`` for the model's name. Another image helps only if the
-    cause is ``in_image``; it says nothing about the image if it is an option that was typed (``in_options``)."""
+    cause is ``in_image``. A typed option that is the cause (``in_options``) says nothing about the image."""
 
     pattern: str
     hint: str
@@ -78,8 +78,9 @@ _KNOWN = (
         "`--port N` uses another port; `builder status` shows the servers, `sudo ss -ltnp` all programs with a port",
     ),
     KnownCause(
-        # Both sentences of InstantTensor (instanttensor/_impl.py). 0.2.0 takes half of what CUDA calls free; 0.2.1 and
-        # later take half of MemAvailable where the GPU is integrated, and raise the same where that is too little.
+        # Both sentences of InstantTensor (instanttensor/_impl.py). 0.2.0 uses half of the memory that CUDA reports as
+        # free. 0.2.1 and later use half of MemAvailable on an integrated GPU, and raise the same error if that is too
+        # little.
         r"Device memory budget \(\d+ B\) is too small for one I/O operation"
         r"|buffer_size \(\d+ B\) exceeds device memory budget",
         "InstantTensor before 0.2.1 counts the page cache as used memory on a GB10: write `instanttensor==0.2.2` under"
@@ -90,7 +91,7 @@ _KNOWN = (
 )
 
 
-# What libraries and the kernel write. Python then has no error, or one that only says that a library had one.
+# Messages of libraries and the kernel. In these cases Python has no error, or only the error that a library failed.
 _NATIVE = re.compile(
     r"NCCL WARN .*(?i:fail|error|timed? ?out|closed|refused|no space|unable).*|terminate called after .*"
     r"|Fatal Python error: .*|(?<!\S)\S+: error while loading shared libraries: .*"
@@ -128,18 +129,18 @@ _END = re.compile(r"^builder: the container ended with exit code (\d+)(, out of 
 
 
 def end_line(exit_code: int, *, out_of_memory: bool) -> str:
-    """The last line of a log that is kept: how its container ended."""
+    """The last line of a kept log: the end of its container."""
     return f"builder: the container ended with exit code {exit_code}{', out of memory' if out_of_memory else ''}"
 
 
 def exit_code(lines: Sequence[str]) -> int | None:
-    """The exit code in the last lines of a kept log; None if they have no exit code."""
+    """The exit code in the last lines of a kept log; None without an exit code."""
     match = next((match for line in reversed(lines[-3:]) if (match := _END.match(line))), None)
     return int(match[1]) if match else None
 
 
 def crash_cause(lines: Sequence[str]) -> str:
-    """The cause in one line: the last error that names a cause, else what a library or the kernel wrote, else the
+    """The cause in one line: the last error that names a cause, else a message of a library or the kernel, else the
     meaning of the exit code in an `end_line`; empty without any of these."""
     texts = [_message(line) for line in lines]
     strong, weak, warned = "", list[str](), list[str]()
@@ -168,7 +169,7 @@ def crash_cause(lines: Sequence[str]) -> str:
 
 
 def _message(line: str) -> str:
-    """A line without what vLLM puts before it. A progress bar redraws its line after a carriage return."""
+    """A line without vLLM's prefix. A progress bar redraws its line after a carriage return."""
     return _PREFIX.sub("", line.rpartition("\r")[2]).rstrip()
 
 
@@ -178,7 +179,7 @@ def _is_remark(line: str) -> bool:
 
 
 def trouble(lines: Sequence[str]) -> str:
-    """The last fault of a library or the kernel in the log of a server that goes on; empty without one."""
+    """The last fault of a library or the kernel in the log of a server that still runs; empty without a fault."""
     matches = (_NATIVE.search(_message(line)) for line in reversed(lines))
     return next((match[0] for match in matches if match), "")
 
@@ -201,7 +202,7 @@ def known_crash_cause(lines: Sequence[str]) -> KnownCause | None:
 
 
 def _error(texts: Sequence[str], index: int) -> str:
-    """The error in the line at ``index``, with the lines that belong to it; empty if the line has no error."""
+    """The error in the line at ``index``, with the lines that belong to it; empty without an error."""
     text = texts[index]
     if _NO_CAUSE.search(text):
         return ""
@@ -220,7 +221,7 @@ def _error(texts: Sequence[str], index: int) -> str:
     return text if _REFUSED.match(text) else ""
 
 
-# The phases of a server's start, recognised in the lines that vLLM logs.
+# The phases of a server's start, recognized in vLLM's log.
 
 READY = "ready"
 
@@ -236,18 +237,18 @@ _PHASES = (
     (r"Application startup complete", READY),
 )
 _PERCENT = re.compile(r"(\d{1,3})% Completed|\s(\d{1,3})%\|")
-# Lines that name a phase and do not begin it: dumps of the configuration, and what is left out.
+# Lines that name a phase but do not begin it: dumps of the configuration, and phases that are left out.
 _SETTINGS = re.compile(r"with config:|non-default args|engine args|\w+_config=|'\w+': [^']*,? '\w+': ")
 _LEFT_OUT = re.compile(
     r"\b(?:disable[sd]?|disabling|skip(?:ped|ping|s)?|not supported|turned off|without)\b", re.IGNORECASE
 )
-# While graphs are captured, a profiler that is off uses the same words.
+# While graphs are captured, a disabled profiler uses the same words.
 _CAN_BE_LEFT_OUT = frozenset({"compiling", "warming up"})
 
 
 @dataclass(frozen=True)
 class Phase(Stage):
-    """A phase; ``percent`` is how much of it is done, if the log says so."""
+    """A phase; ``percent`` is the completed part, if the log contains it."""
 
     percent: int | None = None
 
@@ -271,8 +272,8 @@ def latest_phase(lines: Iterable[str]) -> Phase | None:
     return next((phase for line in reversed(list(lines)) if (phase := of_line(line))), None)
 
 
-# What vLLM chose by itself. The choices change with its version, and only its log names them. The texts are those of
-# all releases from 0.19.0 to 0.33.0: `tests/serving/test_server_log.py` has each with its releases.
+# vLLM's own choices. They change with its version, and only its log names them. The texts come from all releases from
+# 0.19.0 to 0.33.0: `tests/serving/test_server_log.py` has each text with its releases.
 
 KV_TOKENS = "KV cache tokens"
 _MOE = r"(Fp8|NvFp4|Mxfp4|MxFp8|Int8|WNA16|W4A8(?: Int8)?|Unquantized) MoE\b"
@@ -299,17 +300,17 @@ _CHOICES = (
     (KV_TOKENS, r"KV cache size: ([\d,]+) tokens"),
     ("unknown variables", r"Unknown vLLM environment variable detected: (\w+)"),
 )
-# Of these the last line counts, of the others each line.
+# Of these choices only the last line counts; of the others each line counts.
 _ONE = frozenset({"CUDA graphs", KV_TOKENS, "KV cache type", "quantization", "model runner", "FlashAttention"})
 _TELLING = re.compile(r"\bUsing |\bSelected |with config: |udagraph|KV cache size|Unknown vLLM")
 _MOST_VALUES, _LONGEST_VALUE = 20, 120
-_LONGEST_LINE = 20_000  # characters; vLLM's whole configuration takes a quarter of that
+_LONGEST_LINE = 20_000  # characters; vLLM's whole configuration needs a quarter of that
 
 Choices = Mapping[str, tuple[str, ...]]
 
 
 def read_choices(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The choices in a log by their names, each value once, as several processes write the same."""
+    """The choices in a log by name. Each value occurs once, although several processes write it."""
     chosen: dict[str, list[str]] = {}
     for line in lines:
         text = line.rpartition("\r")[2].rstrip()[:_LONGEST_LINE]
@@ -324,13 +325,13 @@ def read_choices(lines: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(values) for name, values in chosen.items()}
 
 
-# The tokens of the KV cache follow from the free memory: a small difference is not a choice.
+# The number of tokens in the KV cache depends on the free memory: a small difference is not a choice.
 _SAME_TOKENS = 0.05
 
 
 @dataclass(frozen=True)
 class ChoiceChange:
-    """A choice that differs, with the values of both sides; a side that does not name it has no values."""
+    """A choice that differs, with the values of both sides; empty for a side that does not name it."""
 
     name: str
     before: str
@@ -341,7 +342,7 @@ class ChoiceChange:
 
 
 def choice_changes(before: Choices, after: Choices) -> tuple[ChoiceChange, ...]:
-    """The choices that differ. A log without choices makes no difference."""
+    """The choices that differ. A log without choices shows no difference."""
     if not before or not after:
         return ()
     order = dict.fromkeys([*(name for name, _ in _CHOICES), *before, *after])

@@ -1,4 +1,4 @@
-"""A prepared server starts from exactly the image that was checked: the request, free ports, the start, the memory."""
+"""A prepared server starts from exactly the checked image: the request, free ports, the start, the memory."""
 
 from __future__ import annotations
 
@@ -43,16 +43,17 @@ if TYPE_CHECKING:
 
 _SECOND = 1_000_000_000
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-# Every probe adds three entries to the engine's event log, which holds 256, and which `list` reads for what happened to
-# images. So the engine probes often while the server starts (engines before 25 have no such setting), and seldom once
-# it has answered. One failure is enough then: whoever needs the current state probes at once (`running.answers`).
+# Every probe adds three entries to the engine's event log. The log has room for 256, and `list` reads the history of
+# images from it. So the engine probes often while the server starts (engines before 25 have no such setting), and
+# seldom after it has answered. Then one failure is enough: code that needs the current state probes at once
+# (`running.answers`).
 _STARTING_INTERVAL = 15
 _INTERVAL = 600
-_MARK_SECONDS = 60.0  # for a look at the mark of mods that are tried
+_MARK_SECONDS = 60.0  # for checking the mark of tried mods
 
 
 def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the body of the request; secrets are taken from ``environ``, if they are set."""
+    """Returns the body of the request; secrets come from ``environ``, if they are set."""
     secrets = {name: environ[name] for name in settings.secrets if name in environ}
     bindings: dict[str, list[dict[str, str]]] = {}
     for port in settings.ports:
@@ -117,8 +118,8 @@ def _bytes(size: str) -> int:
 
 
 def require_free_port(prepared: PreparedServer, leaving: Collection[str] = ()) -> None:
-    """Raises ConflictError if another program on this machine, or a container of this program that is not ``leaving``
-    (by name), uses its port."""
+    """Raises ConflictError if the server's port is used by another program on this machine, or by a container of this
+    program that is not ``leaving`` (by name)."""
     settings, endpoint, port = prepared.head.settings, prepared.head.engine, prepared.port
     if not port:
         return
@@ -137,7 +138,7 @@ def require_free_port(prepared: PreparedServer, leaving: Collection[str] = ()) -
 
 
 def _can_listen(host: str | None, port: int) -> bool:
-    """False only if the port is in use. The server itself describes any other problem better."""
+    """False only if the port is in use. The server itself reports any other problem better."""
     try:
         family = socket.AF_INET6 if host and ":" in host else socket.AF_INET
         socket.create_server((host or "", port), family=family).close()
@@ -149,7 +150,7 @@ def _can_listen(host: str | None, port: int) -> bool:
 @dataclass(frozen=True)
 class StartedServer:
     """A server that runs or starts now. ``was_running`` is True if it ran before. ``machines`` are the records of its
-    machines from the moment of the start, empty if it ran before."""
+    machines at the start, empty if it ran before."""
 
     server: RunningServer
     selection: ServedImage
@@ -158,7 +159,7 @@ class StartedServer:
 
 
 def start_server(prepared: PreparedServer, environ: Mapping[str, str], report: Report) -> StartedServer:
-    """Starts the server without waiting for it to answer; does nothing if it runs already with these settings. Raises
+    """Starts the server without waiting for an answer; does nothing if it already runs with these settings. Raises
     ConflictError if it runs with other settings, or its port or name is taken. A failed start leaves nothing behind."""
     environ = {**environ, **prepared.secrets}
     pairs = zip(prepared.containers, existing_containers(prepared), strict=True)
@@ -176,7 +177,7 @@ def start_server(prepared: PreparedServer, environ: Mapping[str, str], report: R
         for planned in prepared.containers:
             created.append(_create(planned, environ))
             _require_planned_image(created[-1], planned)
-        # The head node last: it waits for the others only so long, and they for it.
+        # The head node is last: it waits only a limited time for the others, and they for it.
         for member in reversed(created):
             _start(member)
     except BaseException:
@@ -187,7 +188,8 @@ def start_server(prepared: PreparedServer, environ: Mapping[str, str], report: R
 
 
 def begin_reading(engines: Sequence[tuple[Endpoint, str]], environ: Mapping[str, str]) -> list[Future[Machine]]:
-    """Begins to read the machines of these engines, each with the name of an image on it, while containers are made."""
+    """Begins to read the machines of these engines, each with the name of an image on it, while containers are
+    created."""
     from concurrent.futures import ThreadPoolExecutor
 
     pool = ThreadPoolExecutor(max_workers=8)
@@ -197,7 +199,7 @@ def begin_reading(engines: Sequence[tuple[Endpoint, str]], environ: Mapping[str,
 
 
 def existing_containers(prepared: PreparedServer) -> tuple[Service | None, ...]:
-    """The containers that the server already has, in the order of its plan; None for a missing one."""
+    """The existing containers of the server, in the order of its plan; None for a missing one."""
     return tuple(containers.find_container(planned.engine, planned.settings.name) for planned in prepared.containers)
 
 
@@ -208,20 +210,20 @@ def remove_server(server: RunningServer) -> None:
 
 
 def _has_mods(planned: PlannedContainer, service: Service, tried: Sequence[Mod]) -> bool:
-    """False for a container that waits for mods. A server that ends and is started again has had them."""
+    """False for a container that waits for mods. A restarted server already has them."""
     if not tried or service.status != "running":
         return True
     argv = ["test", "-e", tried_mark(tried)]
     try:
         return containers.execute(planned.engine, service.id, argv, _MARK_SECONDS).exit_code == 0
-    except EngineHTTPError:  # it ended at this moment, or the engine is starting it again
+    except EngineHTTPError:  # the container has just ended, or the engine is restarting it
         return True
 
 
 def is_running(prepared: PreparedServer) -> bool:
-    """True if all containers run as they would be started, and none waits for mods. One that waits is started again:
-    the command that should have applied the mods was killed, or loses its container here. Raises ConflictError if some
-    run with other settings, or another container has the name."""
+    """True if all containers run with these settings, and no container waits for mods. A container that waits is
+    started again: the command that should have applied the mods was killed, or loses its container now. Raises
+    ConflictError if some run with other settings, or another container has the name."""
     up = []
     for planned, service in zip(prepared.containers, existing_containers(prepared), strict=True):
         if service is not None and LABEL not in service.labels:
@@ -251,7 +253,7 @@ def local_compile_cache(endpoint: Endpoint, labels: Mapping[str, str]) -> Path |
 
 
 def _begin_compiling(planned: PlannedContainer, report: Report) -> None:
-    """Removes incomplete files of the compile caches of a container, unless a server uses them now."""
+    """Removes incomplete files from the compile caches of a container, unless a server uses them now."""
     folder = local_compile_cache(planned.engine, planned.settings.labels)
     services = containers.labelled(planned.engine, LABEL) if folder else ()
     if folder is None or any(service.is_up and service.labels.get(COMPILED) == str(folder) for service in services):
@@ -287,7 +289,7 @@ def _start(member: ServerMember) -> None:
         containers.start_service(member.engine, member.service.id)
     except EngineHTTPError as error:
         name = member.service.labels[LABEL]
-        if "gpu" in error.explanation.casefold():  # each release of Docker has its own words
+        if "gpu" in error.explanation.casefold():  # the wording differs between releases of Docker
             raise NoImageHelpsError(
                 f"{name} needs a GPU, and this engine gives containers no GPU ({error.explanation})",
                 hint="on a machine with an NVIDIA GPU, `builder doctor` finds what is missing; an image for the CPU has"
@@ -299,22 +301,22 @@ def _start(member: ServerMember) -> None:
         raise ServeFailedError(f"{name} cannot be started: {error.explanation}", hint=hint) from None
 
 
-# The memory of a machine whose GPU has none of its own, and whether a server fits into it.
+# The memory of a machine whose GPU has no memory of its own, and whether a server fits into it.
 #
 # The GPU of a DGX Spark (GB10) allocates the machine's memory, and the driver reports no memory of its own:
-# `nvidia-smi` says "Not Supported" (https://docs.nvidia.com/dgx/dgx-spark/known-issues.html). So what counts is the
-# kernel's MemAvailable. Such a GPU is recognized by its model in /proc/driver/nvidia/gpus/*/information. A container
-# that asks for no GPU has both files of the machine, too.
+# `nvidia-smi` says "Not Supported" (https://docs.nvidia.com/dgx/dgx-spark/known-issues.html). So the kernel's
+# MemAvailable counts. Such a GPU is recognized by its model in /proc/driver/nvidia/gpus/*/information. A container
+# without a GPU also has both files of the machine.
 
 PROC = Path("/proc")
-# GB10 of the DGX Spark and its kin; the GPUs of Jetson boards share their memory in the same way.
+# GB10 of the DGX Spark and related machines; the GPUs of Jetson boards share their memory in the same way.
 _UNIFIED = re.compile(r"\b(GB10|Thor|Orin)\b")
 _PLACES = (f"proc/{processes.MEMORY}", f"proc/{processes.GPUS}")
 
 
 def shared_with_gpu(endpoint: Endpoint, image: str, proc: Path = PROC) -> Machine | None:
     """The memory of the engine's machine, read in ``proc`` or, on another machine, by a short-lived container of
-    ``image``; None if its GPU has memory of its own, or the memory is unknown."""
+    ``image``. None if its GPU has its own memory, or the memory is unknown."""
     is_here = machine.is_here(endpoint.host)
     try:
         files = (
@@ -332,14 +334,14 @@ def shares_memory(record: Machine) -> bool:
     return bool(_UNIFIED.search(record.gpu) and record.memory and record.available)
 
 
-# The free memory, before a server starts: a Spark that runs out of memory ends no process, it freezes.
+# The free memory, before a server starts: a Spark without free memory does not end a process; it freezes.
 
 _FORCE = "to start it anyway: `--force`"
 
 
 def require_room(prepared: PreparedServer, leaving: Collection[Service], report: Report, proc: Path = PROC) -> None:
-    """Raises ConflictError if the server does not fit into the memory of its machines; with `force` reports it. The
-    memory of the containers ``leaving`` counts as free. A server without a GPU is not checked."""
+    """Raises ConflictError if the server does not fit into the memory of its machines; with `force` only reports it.
+    The memory of the containers ``leaving`` counts as free. A server without a GPU is not checked."""
     shortages = [
         shortage
         for planned in prepared.containers
@@ -372,8 +374,8 @@ def _shortage(
 def memory_shortage(
     wanted: GpuMemory, record: Machine, where: str, reserve: int, others: Sequence[Service] = ()
 ) -> tuple[str, str] | None:
-    """The reason why ``wanted`` does not fit into the memory of a machine on which ``others`` serve, and a remedy;
-    None if it fits and leaves the ``reserve`` (in bytes). vLLM itself ends if less than its share is available."""
+    """The reason why ``wanted`` does not fit into the memory of a machine on which ``others`` serve, and a remedy; None
+    if it fits and leaves the ``reserve`` (in bytes). vLLM itself ends if less than its share is available."""
     total, available = record.memory, record.available
     needed = wanted.of(total)
     share = f"{needed / GIB:.1f} GiB"
@@ -398,7 +400,7 @@ def memory_shortage(
 
 
 def _less(wanted: GpuMemory, total: int, fitting: int) -> str:
-    """Advice to take no more than ``fitting`` bytes."""
+    """Advice to use at most ``fitting`` bytes."""
     if wanted.gibibytes:
         return f"a smaller --gpu-memory-utilization-gb fits (up to {max(0, fitting) // GIB})"
     share = math.floor(fitting / total * 100) / 100
@@ -410,7 +412,7 @@ def _gib(size: int) -> str:
 
 
 def fits_beside(prepared: PreparedServer) -> bool:
-    """True if a server may run beside what is being served. Unknown memory does not count as enough."""
+    """True if a server may run beside the present servers. Unknown memory does not count as enough."""
     for planned in prepared.containers:
         settings = planned.settings
         is_unknown = settings.gpus and shared_with_gpu(planned.engine, settings.image) is None
