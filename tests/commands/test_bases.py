@@ -219,12 +219,12 @@ def test_what_exists_nowhere_but_here_is_in_the_list(
         registries.configure(small, mirror="copies")
         base_of(small, f"{image}@2026-09-20")
         builder("build", "small")
-        transfer.pull_layers(endpoint, image, digest, {}, lambda _: None)
         own = f"{repository}-own:1"
         projects.write(tmp_path / "own/Dockerfile", f"FROM {BASE}\nENV OWN=yes\n")
         argv = [*endpoint.buildx, "build", "--load", "--tag", own, str(tmp_path / "own")]
-        subprocess.run(argv, check=True, capture_output=True, env={**os.environ, **environment(endpoint)})
         try:
+            transfer.pull_layers(endpoint, image, digest, {}, lambda _: None)
+            subprocess.run(argv, check=True, capture_output=True, env={**os.environ, **environment(endpoint)})
             builder("adopt", f"{image}@{digest}", "--as", repository)
             projects.add_recipe(small.root, "theirs", f"{image}:20260920", "Org/Model-2B", [])
             builder("adopt", own, "--as", repository)
