@@ -1,1 +1,1 @@
-"""The page that shows what serves what."""
+"""The report: a page that shows which image serves which model."""
