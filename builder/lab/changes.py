@@ -130,7 +130,8 @@ def kind_of(before: object, after: object) -> Kind:
 
 
 def package_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[PackageChange, ...]:
-    """The packages that differ, downgrades first. A value is the version, a space, and a digest of the files."""
+    """The packages that differ, downgrades first. A value is a version, which may be followed by a space and a digest
+    of the files."""
     changes = []
     for name, left, right in differing(before, after):
         old, new = (identity.partition(" ")[0] if identity else None for identity in (left, right))
