@@ -36,7 +36,7 @@ LEAST_SAMPLES, MOST_ROUNDS = statistics.LEAST_SAMPLES, statistics.MOST_ROUNDS
 @dataclass(frozen=True)
 class RecordedRuns:
     """The runs of one image in order. ``present`` returns the present subject of a kind; ``probes`` has the present
-    digests of the project's own probes."""
+    digests of own probes."""
 
     image: ImageName
     runs: Sequence[Evidence]
@@ -44,7 +44,7 @@ class RecordedRuns:
     probes: Mapping[str, str] = field(default_factory=dict)
 
     def latest(self, kind: Kind, wanted: Callable[[Evidence], bool] = lambda _: True) -> Evidence | str:
-        """The latest run that counts, or the reason why there is none."""
+        """The latest run that counts, or why no run counts."""
         present = self.present(kind)
         own = [run for run in self.runs if run.kind == kind and wanted(run) and run.subject.model == present.model]
         if not own:
@@ -54,8 +54,7 @@ class RecordedRuns:
         return f"is stale: {'; '.join(reasons)}" if reasons else own[-1]
 
     def rounds(self, wanted: RequiredFigure) -> tuple[Evidence, ...]:
-        """All current benchmarks that measured ``wanted``. Failed benchmarks have no comparable figures, so they are
-        left out."""
+        """The current benchmarks that measured ``wanted``; a failed benchmark has no comparable figures."""
         present = self.present("bench")
         own = (run for run in self.runs if run.kind == "bench" and run.subject.model == present.model)
         measured = (run for run in own if run.verdict in {"pass", "changed"} and _figures(run, wanted))
@@ -63,8 +62,7 @@ class RecordedRuns:
 
 
 def _figures(run: Evidence, wanted: RequiredFigure) -> list[Figure]:
-    """The figures of a run that match ``wanted``. Without a ``concurrency``, these are the figures of one request at a
-    time."""
+    """The figures of a run that match ``wanted``; without a ``concurrency``, the figures of one request at a time."""
     return [
         figure
         for figure in run.figures
@@ -74,15 +72,14 @@ def _figures(run: Evidence, wanted: RequiredFigure) -> list[Figure]:
     ]
 
 
-# A figure of an image is compared with the figure of the current image, over rounds in which both were measured
-# alternately. Each benchmark is one round. With enough rounds, `compare_runs` decides, as in `bench --compare`: a
-# difference within the noise is unknown, and no difference is within any bound. With fewer rounds, the means of the
-# last runs decide.
+# A figure of an image is compared with the current image's, over rounds in which both were measured alternately. Each
+# benchmark is one round. With enough rounds, `compare_runs` decides, as in `bench --compare`: a difference within the
+# noise is unknown, and no difference is within any bound. With fewer rounds, the means of the last runs decide.
 
 
 @dataclass(frozen=True)
 class FigureBeside:
-    """The means of a figure for an image and for the current image, over this number of ``rounds`` of each."""
+    """The means of a figure of an image and of the current image, over this number of ``rounds`` of each."""
 
     unit: str
     mean: float
@@ -94,8 +91,7 @@ class FigureBeside:
 def compared(
     wanted: RequiredFigure, of_image: RecordedRuns, of_current: RecordedRuns
 ) -> tuple[FigureBeside, ...] | str:
-    """Each figure that matches ``wanted``, compared with the current image; or the reason why they cannot be
-    compared."""
+    """Each figure that matches ``wanted``, compared with the current image; or why they cannot be compared."""
     run, before = (side.latest("bench", lambda each: bool(_figures(each, wanted))) for side in (of_image, of_current))
     if isinstance(run, str):
         return run
@@ -156,8 +152,8 @@ def required(project: Project, model: str | None, recipe: Recipe | None) -> conf
 
 
 def recipe_of(project: Project, lock: Lock, image: ImageName, model: str | None) -> Recipe | None:
-    """The recipe for an image and a model: the recipe of their pairing, or of the model's present pairing, or of the
-    image's build. None if no such recipe exists any more. Raises FileProblemsError if a recipe cannot be read."""
+    """The recipe for an image and a model: of their pairing, or of the model's present pairing, or of the image's
+    build. None if no such recipe exists. Raises FileProblemsError if a recipe cannot be read."""
     own, paired, record = standing.pairing_of(lock, image, model), lock.models.get(model or ""), lock.image(image)
     now = paired.pairing if paired else None
     for file in (own.recipe if own else None, now.recipe if now else None, record.recipe if record else None):
@@ -177,9 +173,9 @@ def missing(
     recipe: Recipe | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[MissingEvidence, ...]:
-    """Each part of the required evidence that ``image`` lacks for ``model``. A failed proof is always included, even if
-    no proof is required. ``recipe`` defaults to `recipe_of`. Raises FileProblemsError if a recipe, builder.yaml or a
-    file of evidence cannot be read."""
+    """Each part of the required evidence that ``image`` lacks for ``model``, and a failed proof, required or not.
+    ``recipe`` defaults to `recipe_of`. Raises FileProblemsError if a recipe, builder.yaml or a file of evidence cannot
+    be read."""
     environ = environ or {}
     recipe = recipe or recipe_of(project, lock, image, model)
     wanted = required(project, model, recipe)
@@ -215,8 +211,8 @@ def _recorded(
 def last_proof(
     project: Project, lock: Lock, image: ImageName, model: str | None, environ: Mapping[str, str]
 ) -> Evidence | str:
-    """The last current proof of an image for ``model``, or the reason why there is none. Unreadable files of evidence
-    are left out. Raises FileProblemsError if a recipe cannot be read."""
+    """The last current proof of an image for ``model``, or why no proof counts. Unreadable files of evidence are left
+    out. Raises FileProblemsError if a recipe cannot be read."""
     if not (runs := run_record.look_for_runs(project, image).runs):
         return "has not been run"
     recipe = recipe_of(project, lock, image, model)
@@ -242,8 +238,8 @@ def figures_in_turn(
 def unmet(
     wanted: configuration.RequiredEvidence, of_image: RecordedRuns, of_current: RecordedRuns | None
 ) -> Iterator[MissingEvidence]:
-    """Each part of ``wanted`` that the runs of an image do not show, and a failed proof: no pointer moves automatically
-    to an image with a failed proof. ``of_current`` is None if no other image serves the model."""
+    """Each part of ``wanted`` that the runs of an image do not show, and a failed proof: a pointer never moves
+    automatically to such an image. ``of_current`` is None if no other image serves the model."""
     proof = of_image.latest("prove")
     verdict = _verdict(proof)
     if verdict == "fail" or (wanted.prove and verdict != "pass"):
@@ -263,7 +259,7 @@ def unmet(
 
 
 def _unlike_current(limit: float, of_image: RecordedRuns, of_current: RecordedRuns) -> tuple[str, bool]:
-    """The reason why it is not certain that an image answers like the current one, and whether they were compared."""
+    """Why an image is not known to answer like the current one, and whether the two were compared."""
     fingerprint = of_current.present("same").fingerprint
     run = of_image.latest("same", lambda each: each.sampling.get("reference_fingerprint") == fingerprint)
     if isinstance(run, str):
@@ -308,8 +304,7 @@ def first_finding(findings: Sequence[Finding], verdict: Verdict) -> str:
 
 
 def _unmet_figure(wanted: RequiredFigure, of_image: RecordedRuns, of_current: RecordedRuns | None) -> tuple[str, bool]:
-    """The reason why a required figure is not met (empty if it is met), and whether it was measured and did not
-    pass."""
+    """Why a required figure is not met (empty if it is met), and whether it was measured and did not pass."""
     run = of_image.latest("bench", lambda each: bool(_figures(each, wanted)))
     if isinstance(run, str):
         failed = of_image.latest("bench", lambda each: each.verdict == "fail" and not _figures(each, wanted))
@@ -327,7 +322,7 @@ def _unmet_figure(wanted: RequiredFigure, of_image: RecordedRuns, of_current: Re
         wrong = [each for each in figures if sign * each.mean < sign * wanted.limit]
         why = f"{wrong[0].mean:.4g} {wrong[0].unit}; required: {wanted.condition}" if wrong else ""
         return why, bool(wrong)
-    # Without another image to compare with, nothing serves the model yet, or this image already does.
+    # Without another image, nothing serves the model yet, or this image already does.
     return _below_current(wanted, of_image, of_current) if of_current else ("", False)
 
 
@@ -416,7 +411,7 @@ def unfit(
 
 
 def failed_proof(project: Project, environ: Mapping[str, str], lock: Lock, name: ImageName, model: str | None) -> str:
-    """The failed proof of the image ``name`` as text; empty if there is none. Unreadable evidence or recipes are
+    """The failed proof of the image ``name`` as text; empty if no proof failed. Unreadable evidence or recipes are
     ignored, because a rollback must still be possible."""
     with suppress(FileProblemsError):
         for each in (model,) if model else models_of(project, lock, name):

@@ -323,8 +323,7 @@ def file_name(evidence: Evidence, digest: str) -> str:
 
 
 def _fitted(evidence: Evidence) -> Evidence:
-    """The run without secrets, because its file is committed. The number and length of the findings are limited to the
-    size of the file."""
+    """The run without secrets, because its file is committed, and with as many findings as fit into the file."""
     findings = [replace(each, at=_cut(each.at, 500), text=_cut(each.text, 4000)) for each in evidence.findings]
     overrides = {
         name: "***" if redaction.looks_secret(name, value) else redaction.redacted(value)
@@ -378,8 +377,8 @@ def look_for_runs(project: Project, name: ImageName) -> KeptEvidence:
 
 
 def _file_names(path: Path) -> list[str]:
-    """The names of the files in a folder, without the temporary files of killed writers (which begin with a dot) and
-    without subfolders (which belong to other repositories)."""
+    """The names of the files in a folder, without temporary files of killed writers (with a leading dot) and folders
+    (of other repositories)."""
     try:
         with os.scandir(path) as entries:
             names = sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
@@ -454,8 +453,8 @@ def _raw_path(project: Project, digest: str) -> Path:
 
 @dataclass(frozen=True)
 class Proof:
-    """The evidence of `prove` for one model. ``stand_in`` is the reason why another tokenizer than the model's was
-    used; ``reference`` is the name of the image that it was compared with."""
+    """The evidence of `prove` for one model. ``stand_in`` says why the tokenizer is not the model's own; ``reference``
+    names the image that it was compared with."""
 
     evidence: Evidence
     raw: bytes

@@ -247,8 +247,8 @@ _KEYS = frozenset({"VLLM_API_KEY"})
 
 @dataclass(frozen=True)
 class ServedFacts:
-    """A recipe, and the parts of a subject that it decides. ``arguments`` are digests by kind; empty if the command
-    cannot be rendered."""
+    """A recipe and its parts of a subject. ``arguments`` are digests by kind; empty if the command cannot be
+    rendered."""
 
     recipe: Recipe
     arguments: Mapping[Kind, str]
@@ -334,9 +334,9 @@ def served_facts(
 
 def of_arguments(kind: Kind, words: Sequence[str], env: Mapping[str, object] = NOTHING) -> str:
     """The digest (``sha256:…``) of the part of a serve command that a run of this kind depends on. For a proof, these
-    are the options of the template, the parsers and similar; for other kinds, the environment and all options except
-    the model, its revision and the address. ``words`` are the words of a `ServeCommand`, ``env`` is the recipe's
-    environment. The order of options does not matter."""
+    are the options of the template, the parsers and similar; otherwise the environment, and all options except the
+    model, its revision and the address. ``words`` come from a `ServeCommand`, ``env`` from the recipe. The order of
+    options does not matter."""
     options = options_of(kind, words)
     variables = {} if kind == "prove" else {name: str(env[name]) for name in env if name not in _KEYS}
     text = json.dumps([options, variables], sort_keys=True)
@@ -378,8 +378,7 @@ def _mounted_template(project: Project, used: Recipe, words: Sequence[str], envi
 
 
 def mounted(project: Project, used: Recipe, path: str, environ: Mapping[str, str]) -> Path | None:
-    """The file or folder on this machine that is mounted at ``path`` in the server's container; None if there is
-    none."""
+    """The local file or folder that is mounted at ``path`` in the server's container; None without such a mount."""
     for text in reversed(used.volumes):
         with suppress(ValueError):
             mount = container.parse_volume(text, environ, project.root)
@@ -478,8 +477,8 @@ class FigurePair:
 
 @dataclass(frozen=True)
 class RunPair:
-    """The last runs of one kind, name and model on two images. ``unlike`` has the other differences, because of which
-    the figures cannot be compared. ``goldens`` names the conversations with different tokens."""
+    """The last runs of one kind, name and model on two images. ``unlike`` has other differences, which make the figures
+    incomparable; ``goldens`` names the conversations with different tokens."""
 
     kind: Kind
     name: str

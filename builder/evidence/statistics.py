@@ -3,8 +3,8 @@
 Two images are measured alternately in several rounds, each round with several runs. Rates and times are compared by
 their logarithms, so a difference is a share. Its confidence band comes from Student's t. Nothing is measured here.
 
-Whether two images rate texts alike is decided text by text. The distance of the second image from the first is compared
-with the distance of the first image from itself in other batches.
+Whether two images rate texts alike is decided text by text. The distance of the second from the first is compared with
+the distance of the first from itself in other batches.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ LEAST_SAMPLES = 2
 """A single sample says nothing about its spread."""
 
 FEWEST_REPEATS = 4
-"""Two whole answers and two streamed answers, if a check alternates between them."""
+"""Two whole and two streamed answers, if a check alternates between them."""
 MOST_REPEATS = 10
 _FEWEST_VALUES = 3
 # The usual spread of decoding: https://github.com/eugr/llama-benchy
 _SPREAD = 0.05
-# If the variance between rounds exceeds the variance within rounds by this factor, each round counts as one
-# measurement.
+# Each round counts as one measurement if the variance between rounds exceeds the variance within by this factor.
 _UNLIKE = 2.0
 
 
@@ -46,7 +45,7 @@ Likeness = Literal["identical", "equivalent", "different", "cannot tell"]
 FALSE_ALARMS = 0.01
 """If an image is compared with itself, the largest probability that any of the verdicts is `different`."""
 FLOOR = 0.001
-"""A distance that counts as rounding: rounding changes the logarithm of a probability by about this much."""
+"""A distance that rounding explains: it changes the logarithm of a probability by about this much."""
 FACTOR = 2.0
 """The second is like the first if its distance is at most this many times the distance of the first from itself."""
 
@@ -115,8 +114,8 @@ def paired_band(differences: Sequence[float], confidence: float) -> tuple[float,
 @dataclass(frozen=True)
 class LikenessComparison:
     """``change`` is the change of perplexity as a share, with its band from ``low`` to ``high``. ``apart`` is the mean
-    distance of the second from the first, ``noise`` the mean distance of the first from itself. ``needed`` is the
-    number of texts that a verdict would probably need; 0 if there is a verdict."""
+    distance of the second from the first, ``noise`` of the first from itself. ``needed`` estimates the number of texts
+    for a verdict; 0 if there is one."""
 
     verdict: Likeness
     change: float
@@ -131,13 +130,13 @@ def compare_likeness(
     noise: Sequence[float], apart: Sequence[float], growth: Sequence[float], together: int
 ) -> LikenessComparison:
     """Compares two raters text by text. ``noise`` has the distances of the first from itself, and ``apart`` the
-    distances of the second from the first; each is a mean of logarithms of probabilities. ``growth`` has the
-    differences of the logarithm of the perplexity.
+    distances of the second from the first: means of logarithms of probabilities. ``growth`` has the changes of the
+    logarithm of the perplexity.
 
     The raters are different if one of two bands is outside its bound. The bound on the ratio of the distances (each
-    plus `FLOOR`) is `FACTOR`. The bound on the growth is `FLOOR` plus `FACTOR` times the noise, up and down.
-    Bonferroni's correction limits false alarms: with ``together`` comparisons of two bands each, all bands contain the
-    true values with a probability of at least 1 - `FALSE_ALARMS`.
+    plus `FLOOR`) is `FACTOR`; the bound on the growth is `FLOOR` plus `FACTOR` times the noise, up and down. By
+    Bonferroni's correction, the bands of ``together`` comparisons, two each, are all right with a probability of 1 -
+    `FALSE_ALARMS`.
     """
     confidence = 1 - FALSE_ALARMS / (2 * together)
     mean_apart, mean_noise = fmean(apart), fmean(noise)
@@ -161,9 +160,9 @@ def compare_likeness(
 
 @dataclass(frozen=True)
 class PerplexityChange:
-    """The change of perplexity over all texts as a share, with its band from ``low`` to ``high``. Each kind of text at
-    each depth also has a band. ``highest_low`` is the highest lower end of these bands, and ``lowest_high`` the lowest
-    upper end: the largest certain increase and decrease."""
+    """The change of perplexity over all texts as a share, with its band from ``low`` to ``high``. ``highest_low`` and
+    ``lowest_high`` come from the bands of each kind of text at each depth: the largest certain increase and
+    decrease."""
 
     change: float
     low: float
@@ -180,8 +179,8 @@ class PerplexityChange:
 
 
 def perplexity_change(series: Sequence[Sequence[float]]) -> PerplexityChange:
-    """The change of perplexity. Each series has one kind of text at one depth: the growth of the logarithm of the
-    perplexity, by text."""
+    """The change of perplexity. Each series has the growths of its logarithm by text, for one kind of text at one
+    depth."""
     grown, low, high = paired_band([each for values in series for each in values], 1 - FALSE_ALARMS)
     bands = [paired_band(values, 1 - FALSE_ALARMS / len(series)) for values in series]
     of_kinds = max(lowest for _, lowest, _ in bands), min(highest for _, _, highest in bands)
@@ -189,8 +188,7 @@ def perplexity_change(series: Sequence[Sequence[float]]) -> PerplexityChange:
 
 
 def expm1(logarithm: float) -> float:
-    # vLLM writes -9999 for the logarithm of zero. Without the limit, the exponential would be infinite, which JSON does
-    # not support.
+    # vLLM writes -9999 for the logarithm of zero. JSON has no number for its exponential, so the exponent is limited.
     return math.expm1(min(logarithm, 70.0))
 
 
@@ -229,7 +227,7 @@ def _squares(values: Sequence[float]) -> float:
 
 
 def _quantile(share: float, freedom: int) -> float:
-    """The quantile of Student's distribution: a ``share`` of the distribution is below it."""
+    """The ``share`` quantile of Student's distribution."""
     low, high = 0.0, 1.0
     while _cumulative(high, freedom) < share:
         high *= 2

@@ -87,7 +87,7 @@ class PackageChange:
 
 @dataclass(frozen=True)
 class Changes:
-    """All differences, except the ones that only the files of a build directory show."""
+    """All differences, except those that only the files of a build directory show."""
 
     sources: tuple[SourceChange, ...]
     patches: tuple[SourcePatchChange, ...]
@@ -181,9 +181,9 @@ def _patch_hashes(part: BuildPart) -> dict[tuple[str, str], str]:
 
 @dataclass(frozen=True)
 class ComparedImage:
-    """One of the two images. ``directory`` is None if its build directory is missing or damaged, or if the image was
-    adopted; ``adopted`` then has the contents of an adopted image. ``pairings`` has the present or earlier pairing of
-    each model with the image."""
+    """One of the two images. ``directory`` is None for an adopted image, and if the build directory is missing or
+    damaged. ``adopted`` has the contents of an adopted image. ``pairings`` has the present or earlier pairing of each
+    model with the image."""
 
     name: ImageName
     image: NumberedImage
@@ -223,8 +223,7 @@ def contents_of_both(lock: Lock, before: ComparedImage, after: ComparedImage) ->
         both = [ImageContents(sources=each.sources, git=each.git) for each in both]
     elif before.adopted or after.adopted:
         both = [ImageContents(sources=each.sources, git=each.git, packages=_versions(each)) for each in both]
-        # Without pins of the base, a build does not know the packages of the base: both images may contain Debian's pip
-        # and wheel.
+        # Without pins of the base, a build does not know its packages: both images may contain Debian's pip and wheel.
         for own, side in zip(both, sides, strict=True):
             if side.directory and not side.knows_base:
                 kept = ({name: at for name, at in each.packages.items() if name in own.packages} for each in both)
@@ -271,8 +270,7 @@ def contents_of(lock: Lock, side: ComparedImage) -> ImageContents:
 
 
 def _with_whole_commit(version: Version, commits: Iterable[str | None]) -> Version:
-    """The version with a full commit: the one of ``commits`` that begins with the version's digits. A number records
-    only the first digits."""
+    """The version with a full commit: the one of ``commits`` that begins with the version's few digits."""
     start = version.commit or "-"
     return replace(version, commit=next((each for each in commits if each and each.startswith(start)), version.commit))
 
@@ -332,7 +330,7 @@ def read_files(folder: Path, names: Iterable[str] | None = None) -> dict[str, St
 
 
 def of_contents(old: bytes | None, new: bytes | None, name: str) -> FileChange:
-    """The difference between two contents; None stands for a missing file. At most one is missing."""
+    """The difference between two contents; at most one is None, for a missing file."""
     if old is None or new is None:
         return FileChange(name, kind_of(old, new), (), f"{len(old or new or b''):,} bytes")
     before, after = _lines(old), _lines(new)
@@ -362,7 +360,7 @@ _WITHOUT_NETWORK = 5  # commits
 @dataclass(frozen=True)
 class UpstreamCommits:
     """A source with a new version, and the commits that it gained and lost (lost after a force-push or a downgrade).
-    ``unknown_reason`` is the reason why they are not known."""
+    ``unknown_reason`` says why they are not known."""
 
     change: SourceChange
     gained: CommitRange | None = None
@@ -430,8 +428,7 @@ def build_directory_edits(directory: BuildDirectory, image: NumberedImage) -> It
 
 
 def _edited_texts(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator[str]:
-    """Yields edits of the Dockerfile, the metadata, scripts and patches: files that differ from the input of their
-    step."""
+    """Yields the edits of the Dockerfile, the metadata, scripts and patches, compared with the input of their steps."""
     hashes = {
         step if key == "text" else key: sha256
         for step in ("Dockerfile", "build-metadata.yaml")
@@ -480,7 +477,7 @@ def _edited_mods(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator[str
 
 
 def _outdated(directory: BuildDirectory, present: Mapping[str, StagedFile]) -> Iterator[str]:
-    """Yields valid parts of the bake file that differ from the original ones of this image."""
+    """Yields parts of the bake file that are valid but differ from the original ones of this image."""
     for part in directory.parts:
         name = part.definition or making.TARGET
         try:
@@ -490,7 +487,7 @@ def _outdated(directory: BuildDirectory, present: Mapping[str, StagedFile]) -> I
             epoch = ""
         if part.target.get("args") != {"SOURCE_DATE_EPOCH": epoch}:
             yield f"`args` of target {name}"
-        # The sources with trees that the Dockerfile mounts.
+        # The sources whose trees the Dockerfile mounts.
         dockerfile = present[f"{part.definition}/Dockerfile".removeprefix("/")].content
         mounted = set(re.findall(rb"from=([^\s,]+)", dockerfile))
         if any(making.source_context(each).encode() in mounted for each in part.takes.keys() - part.contexts.keys()):

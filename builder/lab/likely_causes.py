@@ -201,8 +201,7 @@ def package_weight(name: str, failure: str) -> int:
 
 
 def mentions(failure: str, name: str) -> bool:
-    """True if the text of the failure contains the name of an option, a variable, a package or a value. Short names do
-    not count."""
+    """True if the failure names an option, a variable, a package or a value; short names do not count."""
     if len(name) < _SHORTEST_NAME:
         return False
     pattern = re.escape(name.replace("_", "-")).replace(r"\-", "[-_ ]?")
@@ -241,7 +240,7 @@ def served_causes(
     before: OptionsInUse, after: OptionsInUse, alone: OptionsInUse, model: str, kind: FailureKind, failure: str
 ) -> Iterator[LikelyCause]:
     """The causes in the recipe and the typed options, in the recipe's template, and in the weights. ``alone`` are the
-    options of the recipe without typed options."""
+    recipe's options without typed ones."""
     file = after.recipe or before.recipe
     log = f"`git log -p -- {shlex.quote(file)}` shows who changed it"
     if before.recipe and after.recipe and before.recipe != after.recipe:

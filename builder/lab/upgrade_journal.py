@@ -1,5 +1,5 @@
 """The journal of an upgrade, in the state folder. It is written at the start, after the build of the candidate, and
-when the result is known. Each step between these can be repeated, so a killed upgrade continues from the last one.
+when the result is known. Each step between these can be repeated, so a killed upgrade continues from the last entry.
 
 A lock allows one upgrade of a model at a time, and ends with its process. The file is untrusted: its names must match
 the grammars of images.lock, and it does not decide how the model is served.
@@ -36,8 +36,8 @@ ImageText: TypeAlias = Annotated[str, f"(?:{checking.pattern('image-name')})?"]
 @dataclass(frozen=True)
 class Upgrade:
     """The state of an upgrade of ``model``. ``target`` is the file of its recipe, which is built and served. ``update``
-    maps each source to its new ref; None stands for the ref of the definition. ``before`` is the image that served at
-    the start, or empty; ``served`` is True if its server ran. ``candidate`` is empty before it is built, and ``result``
+    maps each updated source to its new ref, or to None for the definition's ref. ``before`` is the image that served at
+    the start, or empty; ``served`` is True if its server ran. ``candidate`` is empty before it is built, ``result``
     before it is known; ``why`` has the reasons for the result."""
 
     target: str

@@ -110,7 +110,7 @@ class NumberSpan:
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """The axes, in order of the cost of a change."""
+        """The axes, cheapest change first."""
         units = (
             *(segment.unit for segment in self.recipe),
             *(unit for file in self.files for unit in (file.unit, *(segment.unit for segment in file.segments))),
@@ -144,7 +144,7 @@ class NumberSpan:
         return next((tree for tree in self.trees if tree.unit == unit and tree.old[0] and tree.new[0]), None)
 
     def package(self, unit: str) -> str:
-        """The package of a unit, if the unit is one line of a requirements file on both sides; otherwise empty."""
+        """The package of a unit that is one line of a requirements file on both sides; otherwise empty."""
         own = {segment.key for segment in self.segments if segment.unit == unit and segment.key}
         package = own.pop().removeprefix(PACKAGE_KEY) if len(own) == 1 else ""
         return package if package and all(self.versions(package)) else ""
@@ -160,8 +160,8 @@ class NumberSpan:
         return old, new
 
     def recipe_text(self, candidate: BisectCandidate) -> str:
-        """The recipe that serves a candidate. Empty for the present recipe, which serves all candidates except the
-        first number and its mixtures."""
+        """The recipe that serves a candidate; empty for the present recipe, which serves all except the first number
+        and its mixtures."""
         return "".join(segment.chosen(candidate.taken, {}) for segment in self.recipe)
 
 
@@ -221,8 +221,8 @@ def change_of(span: NumberSpan, unit: str) -> str:
 def span_reader(
     project: Project, repository: str, platform: str, recipe: str = "", recipe_before: tuple[int, str] = (0, "")
 ) -> Callable[[int, int], NumberSpan]:
-    """Returns a function that reads the span of two numbers, each span once. ``recipe`` is the present text of the
-    recipe. ``recipe_before`` is the other text, with the number that it served."""
+    """Returns a function that reads the span of two numbers, each once. ``recipe`` is the present text of the recipe.
+    ``recipe_before`` is the other text, with the number that it served."""
 
     @functools.cache
     def span(old: int, new: int) -> NumberSpan:
@@ -291,8 +291,8 @@ def _instructions(dockerfile: str) -> list[str]:
 
 
 def _key(instruction: str) -> str:
-    """The key of an instruction, which survives changes of the instruction: its mod, the title of its script, or its
-    first line."""
+    """The key of an instruction: its mod, the title of its script, or its first line. A changed instruction keeps its
+    key."""
     lines = [line for line in instruction.splitlines() if not _LEADING.match(line)] or [instruction]
     if mod := _MOD.search(instruction):
         return f"{lines[0].partition(' ')[0]} mod {mod['name']}"
@@ -427,9 +427,8 @@ class _ComparedPart:
         axis_of |= {value.unit: value.unit for value in self.values}
         versioned = {source for part in (old, new) for source, takes in part.takes.items() if "version" in takes}
         self.sources = sorted({*old.contexts, *new.contexts, *versioned})
-        # If only one build takes a source from git, the source's unit owns all lines with its name. If only one build
-        # has a requirements file, and its packages are of one source (which has its own index), that source owns all
-        # lines with the file's name.
+        # The units that own all lines with a word. The word is the name of a source that only one build takes from git,
+        # or of a requirements file that only one build has, for packages of one source with its own index.
         self.owners = {source: self._unit(source) for source in sorted(old.contexts.keys() ^ new.contexts.keys())}
         for path in sorted(files[0].keys() ^ files[1].keys()):
             if path.startswith("python/"):
@@ -439,8 +438,7 @@ class _ComparedPart:
                     self.owners[path.removeprefix("python/")] = owner
 
     def _unit(self, name: str, axis: str = "") -> str:
-        """The unit of this name. If its definition is a parent of the image's own definition, the definition is the
-        prefix."""
+        """The unit of this name; its definition is a prefix if that is a parent of the image's own definition."""
         full = f"{self.name}: {name}" if self.name and name not in self.axis_of else name
         self.axis_of.setdefault(full, axis or name)
         return full
@@ -491,7 +489,7 @@ class _ComparedPart:
                 yield Segment(old, new, self._source_of(name) or self._unit(key or "build packages", PACKAGES), key)
 
     def _source_of(self, package: str) -> str:
-        """The source whose wheel the package is; empty if there is none."""
+        """The source whose wheel the package is; otherwise empty."""
         for source in self.sources:
             is_own = package in PACKAGES_BUILT_FROM.get(source, (source,)) or package.startswith(f"{source}-")
             if is_own and source in self.axis_of:

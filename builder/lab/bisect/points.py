@@ -56,8 +56,8 @@ PACKAGE = "vllm"
 
 
 def row(workspace: Workspace, span: NumberSpan, question: ListPoints, tried: Iterable[BisectCandidate] = ()) -> Row:
-    """The points of a unit; empty if no points between its ends are known. ``tried`` are the candidates with images. If
-    a repository or index does not answer, that is reported."""
+    """The points of a unit; empty if no points between its ends are known. ``tried`` are the candidates with images.
+    Reports a repository or index that does not answer."""
     unit, after, before = question.unit, question.after, question.before
 
     def line(url: str, old: str, new: str, *, inside_merge: bool = False) -> tuple[str, ...]:
@@ -178,8 +178,7 @@ def conflict_reader(workspace: Workspace, spans: Callable[[int, int], NumberSpan
 
 
 def _conflicts(sides: Mapping[str, InstalledSoftware]) -> Iterator[tuple[str, str, tuple[str, str]]]:
-    """Yields packages with their unmet requirements. ``sides`` has the software that each package comes from, if that
-    software contains the package."""
+    """Yields the packages with unmet requirements. ``sides`` has the software that each package comes from."""
     versions = {name: side.packages[name] for name, side in sides.items() if name in side.packages}
     for name, version in versions.items():
         for text in sides[name].requires.get(name, ()):
@@ -332,8 +331,8 @@ def _images_between(
 
 
 def _dated(workspace: Workspace, base: str, point: str, tags: Sequence[str]) -> str:
-    """The dated tag of a base image: its ``point``, its own tag, or a tag with the same digest if its tag is undated,
-    such as `latest`. Raises SourceError."""
+    """The dated tag of a base image: its ``point``, its own tag, or a dated tag with the same digest. Raises
+    SourceError."""
     named, _, digest = base.partition("@")
     tag = point or images.split_tag(named)[1]
     if tag not in tags:

@@ -48,7 +48,7 @@ class BisectCandidate:
 
     @property
     def number(self) -> int | None:
-        """The number of the candidate; None if the candidate must be built."""
+        """The number of the candidate; None if it must be built."""
         return self.old if self.old == self.new else None
 
 
@@ -68,11 +68,10 @@ _MOST_MISSES, _MOST_MISSES_OF_UNITS = 40, 4
 
 
 def edge(count: int, verdict: Callable[[int], Word], most_misses: int = _MOST_MISSES) -> tuple[int, int]:
-    """The last good and the first bad of the places 0 to ``count`` - 1. The first place is good, and the last one is
-    bad. The places between the two results were tried without a verdict; after ``most_misses`` misses in a row, the
-    search ends, and some of them are untried.
+    """The last good and the first bad of the places 0 to ``count`` - 1; the first place is good and the last one bad.
+    Places between the two results have no verdict, or are untried because ``most_misses`` places in a row had none.
 
-    The next place to try is the middle. Places that cannot be tried often form a run. So each miss doubles the distance
+    The next place to try is the middle. Places that cannot be tried often form a run, so each miss doubles the distance
     from the middle, to both sides alternately: a long run costs a few misses, and the halves stay nearly equal."""
     good, bad, misses = 0, count - 1, 0
     left = list(range(1, bad))
@@ -100,14 +99,14 @@ def edge(count: int, verdict: Callable[[int], Word], most_misses: int = _MOST_MI
 _FEWEST_OF_ENDS, _MOST_OF_ENDS = 3, 12
 _MOST, _MOST_AT_ONCE = 40, 6
 _SURE, _VERY_SURE = math.log(100), math.log(10_000)
-# If the shares of failures at the two ends differ by less, the trials of one night cannot distinguish them.
+# If the ends' shares of failures differ by less, the trials of one night cannot distinguish them.
 _LEAST_DIFFERENCE = 0.25
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The result of one or all trials of a candidate: how often it ``passed`` and ``failed``. ``skipped`` is the reason
-    why it could not be tried; ``note`` is the judge's text."""
+    """The result of one or all trials of a candidate: how often it ``passed`` and ``failed``. ``skipped`` says why it
+    could not be tried; ``note`` is the judge's text."""
 
     candidate: BisectCandidate
     passed: int = 0
@@ -132,7 +131,7 @@ class _Noise:
             passed, failed = own.passed + trial.passed, own.failed + trial.failed
             self.sums[trial.candidate] = Trial(trial.candidate, passed, failed, own.skipped or trial.skipped)
         self.is_clean = not any(tally.passed and tally.failed for tally in self.sums.values())
-        # The shares are shifted slightly towards one half: a few trials never prove that something is impossible.
+        # Shifted slightly towards one half: a few trials never prove that something is impossible.
         ends = (self.tally(passing), self.tally(failing))
         self.passing, self.failing = ((end.failed + 0.5) / (end.tries + 1) for end in ends)
 
@@ -163,7 +162,7 @@ class _Noise:
         return max(0, min(math.ceil(distance / step), _MOST_AT_ONCE, _MOST - tally.tries))
 
     def _odds(self, passed: int, failed: int) -> float:
-        """The logarithm of the likelihood ratio of these trials: with the fault, compared with without it."""
+        """The logarithm of the likelihood ratio of these trials, with the fault to without it."""
         odds = failed * math.log(self.failing / self.passing)
         return odds + passed * math.log((1 - self.failing) / (1 - self.passing))
 
@@ -179,7 +178,7 @@ JudgeKind = Literal["script", "probe", "prove", "same", "user"]
 class Judge:
     """The judge of candidates: a ``script``, a ``probe``, the proof of templates and parsers (``prove``), the ``same``
     answers as the first number, or the ``user``. ``name`` is the script's path or the probe's name. The journal
-    contains only its digest: the writer of a journal must not be able to choose a program."""
+    contains only its digest, because the writer of a journal must not choose a program."""
 
     kind: JudgeKind
     name: Annotated[str, "(?:[0-9a-f]{64})?"] = ""
@@ -233,8 +232,8 @@ class Bisection:
 
 
 # The search: ends → numbers → axes → units of the axis → points of the unit → both sides again. Axes and units are
-# taken from the new number one after the other, in order of the cost of a change. The unit at which the verdict changes
-# is the culprit. Known verdicts come from the trials; the first missing verdict is the next question.
+# taken from the new number one after the other, cheapest change first. The unit at which the verdict changes is the
+# culprit. Known verdicts come from the trials; the first missing verdict is the next question.
 
 Ending = Literal["found", "good end fails", "bad end passes", "alike", "end untried", "nothing differs"]
 
@@ -249,8 +248,8 @@ class TryCandidate:
 
 @dataclass(frozen=True)
 class ListPoints:
-    """A question: which points does the unit have between ``after`` and ``before``? If these are empty, the ends of the
-    unit count."""
+    """A question: which points does the unit have between ``after`` and ``before``, or between its ends if these are
+    empty?"""
 
     old: int
     new: int
@@ -296,8 +295,8 @@ class _OpenQuestion(Exception):  # noqa: N818 (a way out of the search, and no e
 
 def next_step(bisection: Bisection, axes: AxesBetween, is_impossible: IsImpossible) -> Question | Conclusion:
     """The next question after the answers so far, or the conclusion if no question is open. ``axes`` returns the axes
-    between two neighbouring numbers, in order of the cost of a change. ``is_impossible`` is true if the first number
-    cannot have these units of the second number, such as a FlashInfer that its vLLM does not accept."""
+    between two neighbouring numbers, cheapest change first. ``is_impossible`` is true if the first number cannot have
+    these units of the second number, such as a FlashInfer that its vLLM does not accept."""
     try:
         return _Search(bisection, axes, is_impossible).conclusion()
     except _OpenQuestion as step:
@@ -422,7 +421,7 @@ class _Search:
 
 
 def journal_of(project: Project) -> Journal[Bisection]:
-    """The journal of the project's bisection. A project has at most one bisection at a time."""
+    """The journal of the project's bisection; a project has at most one."""
     return Journal(
         project.bisecting / "journal.json",
         Bisection,

@@ -40,9 +40,9 @@ LOCK = ".building"
 """The lock file in the folder of the results. A build holds it."""
 
 DigestText: TypeAlias = Annotated[str, "sha256:[0-9a-f]{64}"]
-# The maximum size in bytes of a file that does not contain weights: tokenizers have some ten million.
+# The maximum size in bytes of a file without weights: tokenizers have some ten million.
 _LARGEST = 256 << 20
-# This number is also used with fewer processors: some threads wait for the disk while others compute digests.
+# Also with fewer processors: some threads wait for the disk while others compute digests.
 _WORKERS = 4
 # Small enough to stay in the processor's cache: the bytes are read once, for the digest and for the copy. After
 # `copy_file_range`, they would be read again for the digest.
@@ -99,7 +99,7 @@ def make_checkpoint(
 
 
 def finished_size(plan: CheckpointPlan, place: ResultPlace) -> int:
-    """The total size in bytes of the files that an earlier try finished."""
+    """The size in bytes of the files that an earlier try finished."""
     return sum(file.size for file in BuildJournal(_work_folder(plan, place)).finished.values())
 
 
@@ -200,7 +200,7 @@ def _card(plan: CheckpointPlan) -> str:
     models = [source.snapshot.model for source in plan.sources.values() if source.snapshot]
     lines = [
         "---",
-        # JSON is valid YAML, even with special characters in the names.
+        # JSON is valid YAML, with any names.
         f"base_model: {json.dumps(models)}",
         f"base_model_relation: {json.dumps('merge' if len(models) > 1 else 'quantized')}",
         *([f"license: {json.dumps(definition.license)}"] if definition.license else []),
@@ -218,7 +218,7 @@ def _card(plan: CheckpointPlan) -> str:
     return "\n".join(lines)
 
 
-# The files of weights. Several are written at a time, and each is recorded in the journal when it is complete.
+# The files of weights: several at a time, each recorded in the journal when it is complete.
 
 
 def _write_weights(plan: CheckpointPlan, work: Path, journal: BuildJournal, report: Report) -> None:
@@ -298,7 +298,7 @@ def write_shard(
 
 
 def _content(shard: PlannedShard, sources: Mapping[SourceFile, IO[bytes]]) -> Iterator[bytes | memoryview]:
-    """Yields the bytes of a file of weights in blocks. A block is valid until the next one is requested."""
+    """Yields the bytes of a file of weights in blocks. A block is valid until the next one."""
     yield shard.beginning
     block = memoryview(bytearray(_BLOCK))
     for piece in shard.pieces:
@@ -342,7 +342,7 @@ class MovedBytes:
 
 
 def _put_in_place(work: Path, place: ResultPlace, revision: str, made: Mapping[str, RecordedFile]) -> None:
-    """Gives the result its name by one rename. Existing files stay."""
+    """Gives the result its name by one rename. An existing result stays."""
     fresh = work
     if place.is_cache:
         fresh = work / ".snapshot"
@@ -413,7 +413,7 @@ def find_leftovers(
             place = checkpoints_lock.result_place(project, environ, name, folder)
             here = [revision for revision in revisions if place.has(revision)]
             going = [each for each in here if each != current and f"{name}@{each}" not in wanted]
-            # Revisions of other projects are in the same folder, and the files that they link to must stay.
+            # Other projects' revisions are in the same folder, and the files that they link to stay.
             staying = [each for each in place.revisions() if each not in going]
             kept = {path.resolve() for each in staying for path in place.folder(each).iterdir()}
             for revision in going:

@@ -66,12 +66,12 @@ class CheckpointPlan:
 
     @property
     def fetched(self) -> int:
-        """The number of bytes to fetch."""
+        """The bytes to fetch."""
         return sum(map(self.size_of, self.missing))
 
     @property
     def read(self) -> int:
-        """The number of bytes to read."""
+        """The bytes to read."""
         return sum(shard.copied for shard in self.shards) + sum(map(self.size_of, self.content.files.values()))
 
     @property
@@ -183,8 +183,7 @@ class SourceContents:
         return f"{self.folder / path}:{size}:{changed}"
 
     def read(self, path: str, begin: int, size: int) -> bytes:
-        """Reads a range of a local file or a file of the Hub. The result is shorter if the file ends early. Raises
-        SourceError."""
+        """Reads a range of a file, here or on the Hub; shorter if the file ends early. Raises SourceError."""
         if self.snapshot and not self.is_here(path):
             return hub.read_file_range(self.environ, self.snapshot, path, begin, size)
         try:

@@ -40,8 +40,7 @@ _LEFT_OUT = re.compile(
 
 
 class StepError(Exception):
-    """The reason, with names, why a step is impossible; ``number`` is the position of the step in the definition, from
-    0."""
+    """The reason, with names, why a step is impossible; ``number`` is its position in the definition, from 0."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -153,7 +152,7 @@ def _take(content: PlannedContent, step: TakeStep, source: SourceListing) -> Pla
 
 
 def _replace(content: PlannedContent, step: ReplaceStep, source: SourceListing) -> PlannedContent:
-    """Replaces tensors with tensors of a source that have the same name and shape, together with their companions."""
+    """Replaces tensors with a source's tensors of the same name and shape, and their companions."""
     by_name = {tensor.name: (path, tensor) for path, tensor in _stored(source, TensorSelection())}
     own = (tensor for _, tensor in _stored(source, step.selection))
     selected = {tensor.name: tensor for tensor in own if tensor.name.rpartition(".")[2] not in step.companions}
@@ -238,7 +237,7 @@ def _verify(content: PlannedContent, step: VerifyStep) -> PlannedContent:
     return content.after(text, digests={**content.digests, **step.files})
 
 
-# Functions that several steps use.
+# Shared functions of the steps.
 
 
 def _matcher(patterns: Iterable[str]) -> Callable[[str], bool]:

@@ -1,5 +1,4 @@
-"""A benchmark measures a served model: throughput at several depths, acceptance of drafted tokens, memory, and figures
-in the server's log.
+"""A benchmark measures a served model: throughput at several depths, acceptance of drafted tokens, memory and log.
 
 `llama_benchy` measures throughput. Acceptance uses fixed prompts at temperature 0, so that two runs can be compared.
 """
@@ -120,8 +119,8 @@ _SECONDS = 300.0
 
 
 def measure_acceptance(served: ServedModel, report: Report) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
-    """The acceptance figures of a server with a speculative decoder; empty for other servers. Unreadable counters are
-    reported as a finding."""
+    """The acceptance figures, if the server has a speculative decoder. Unreadable counters are reported as a
+    finding."""
 
     def metrics() -> str:
         try:
@@ -193,8 +192,7 @@ _LONGEST_START = 24 * 3600.0
 
 
 def log_figures(lines: Sequence[containers.LogLine], started: str) -> tuple[Figure, ...]:
-    """The figures in the log of a container that was ``started`` at this time (RFC 3339, by the same clock as the
-    lines)."""
+    """The figures in the log of a container; ``started`` is RFC 3339, by the engine's clock, like the lines."""
     lines = [line for line in lines if line.written >= started]
     result = []
     for name, pattern, unit, better, factor in _LINES:

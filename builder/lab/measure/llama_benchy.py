@@ -50,7 +50,7 @@ _LARGEST_RESULT = 16 << 20
 _LARGEST_VALUE = 1e15
 # The tool measures the latency with three requests: the uncertainty is at least this share of the latency.
 _LEAST_SHARE = 0.1
-# The time for a generated token, relative to the time for a prompt token. It is used to estimate the remaining time.
+# The time for a generated token relative to a prompt token, to estimate the remaining time.
 _GENERATING = 20
 _METRICS: tuple[tuple[str, str, str, Better], ...] = (
     ("tg_throughput", "tg", "tokens/s", "higher"),
@@ -161,10 +161,9 @@ def _failed(check: str, text: str) -> tuple[Finding]:
 
 
 def parse_llama_benchy(raw: bytes) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
-    """The figures in a result file, and a note on each figure that lost values. For a single request, ``pp`` is
-    computed from the time to the first response minus the latency. Values are left out if that difference is at most a
-    share of the latency. Raises ValueError, LookupError, TypeError, AttributeError or OverflowError if the file is not
-    such a result."""
+    """The figures in a result file, and a note on each figure that lost values. For a single request, ``pp`` comes from
+    the time to the first response minus the latency; values up to a share of the latency are left out. Raises
+    ValueError, LookupError, TypeError, AttributeError or OverflowError if the file is not such a result."""
     figures, notes = [], []
     document = json.loads(raw)
     runs, noise = document["benchmarks"], _LEAST_SHARE * float(document.get("latency_ms") or 0)
@@ -204,8 +203,8 @@ class _StalledError(Exception):
 
 
 def _watch(file: Path, profile: BenchProfile, report: Report, meanwhile: Callable[[], None]) -> Callable[[], None]:
-    """Returns a function that reports the progress, from the events that the tool writes into ``file``. The function
-    raises _StalledError if there were no new events for too long."""
+    """Returns a function that reports the progress, from the tool's events in ``file``. It raises _StalledError if
+    there were no new events for too long."""
     sizes = product(profile.pp, profile.tg, profile.depth, profile.concurrency)
     total = sum(_cost(p, t, d) * c * profile.runs for p, t, d, c in sizes)
     heard, size = time.monotonic(), 0
@@ -250,7 +249,7 @@ def fetch_tokenizer(
     target: Path,
 ) -> Path:
     """The path of the served model's tokenizer.json: in the Hub's cache, or copied from the server to ``target``.
-    Raises MeasuringError if there is none."""
+    Raises MeasuringError if it is missing."""
     model, content = served.source, ""
     if commit := hub_cache.revision(environ, model, revision or hub_cache.MAIN):
         path = hub_cache.folder(environ, model) / "snapshots" / commit / NAME

@@ -74,8 +74,8 @@ def outcome_digest(content: Any) -> str:
     return words.sha256_of(json.dumps(content, sort_keys=True).encode())
 
 
-# Two numbers are measured alternately (A B A B …), so that drift of the machine affects both. This continues until
-# their figures clearly differ, or clearly do not.
+# Two numbers are measured alternately (A B A B …), so that drift of the machine affects both, until their figures
+# clearly differ or clearly do not.
 
 # These figures decide. Other figures are less reliable: the prefill rate is a quotient of two short times, and memory
 # has one value per start.
@@ -84,7 +84,7 @@ JUDGED = ("tg", "ttft")
 
 @dataclass(frozen=True)
 class ComparedFigure:
-    """One figure of two numbers, and the comparison of the second with the first."""
+    """One figure of two numbers, and how the second compares with the first."""
 
     name: str
     at: Mapping[str, int | str]

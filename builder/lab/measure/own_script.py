@@ -39,8 +39,8 @@ _Cause: TypeAlias = Literal["itself", "time", "output"]
 
 @dataclass(frozen=True)
 class EndedProcess:
-    """A process that ended by ``itself``, or that was ended because of its ``time`` or ``output``. ``exit_code`` is
-    negative for a signal."""
+    """A process that ended by ``itself``, or was ended for its ``time`` or ``output``. ``exit_code`` is negative for a
+    signal."""
 
     exit_code: int
     cause: _Cause
@@ -105,7 +105,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-# A project's own probe. The more its results differ, the more often it runs.
+# A project's own probe, which runs more often if its results differ.
 
 PASSED, FAILED, UNCLEAR = 0, 1, 125
 # A script needs a home and its tools, but not the user's tokens.

@@ -47,7 +47,7 @@ _STEP_TOKENS = 300  # of a call and its result
 
 @dataclass(frozen=True)
 class _Session:
-    """The faults of a session by step, the number of its answers, and the reason why the server failed."""
+    """The faults of a session by step, the number of its answers, and why the server failed."""
 
     faults: tuple[tuple[int, AnswerFault], ...]
     answers: int
@@ -59,7 +59,7 @@ class _Session:
 
 
 def names(project: Project) -> tuple[str, ...]:
-    """The names of all probes of a project. A project's own probe cannot replace `tools-long`."""
+    """The names of all probes of a project; its own probes cannot replace `tools-long`."""
     return tuple(dict.fromkeys((NAME, *configuration.probe_names(project))))
 
 
@@ -366,8 +366,7 @@ def of_stream(events: Iterable[Mapping[str, Any]]) -> ToolAnswer:
 
 
 def fault_of_answer(answer: ToolAnswer, step: JobStep | None) -> AnswerFault | None:
-    """The fault of an answer: it must make the call of ``step`` exactly once, or no call after the last step. None if
-    it is correct."""
+    """The fault of an answer, which must make the call of ``step`` exactly once, or no call after the last step."""
     if mark := _mark(answer.content):
         return "raw", f"the text contains `{mark}`: {_short(answer.content)}"
     if step is None:

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MeasuredServer:
-    """A server that answers. Without an ``image``, its results cannot be kept: the image has no number, or the server
-    tries mods."""
+    """A server that answers. Without an ``image``, its results cannot be kept: it has no number, or tries mods."""
 
     running: RunningServer
     model: ServedModel
@@ -44,7 +43,7 @@ class MeasuredServer:
 
 
 def find_measured_server(server: RunningServer) -> MeasuredServer:
-    """The server with its model and image. Raises MeasuringError if the server does not answer."""
+    """Raises MeasuringError if the server does not answer."""
     if not server.address or not answers(server):
         hint = f"`builder logs {server.name}` may show why"
         raise MeasuringError(f"{server.name} is running but does not answer", hint=hint)
@@ -235,7 +234,7 @@ def api_key_of(server: RunningServer) -> str:
 
 
 def in_command(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The key in a command, or in a script of the command; empty if there is none."""
+    """The key in a command, or in a script of the command; empty if it has no key."""
     return command.option(tuple(_words(argv, environ)), *_OPTIONS) or ""
 
 
@@ -254,8 +253,8 @@ def served_option(server: RunningServer, *names: str) -> str:
 
 
 def _words(argv: Sequence[str], environ: Mapping[str, str], options: Sequence[str] = _OPTIONS) -> Iterator[str]:
-    """The words of a command. Scripts in the command that contain one of ``options`` are split, and their variables
-    replaced with their values."""
+    """The words of a command, and of scripts in it that contain one of ``options``. Variables of scripts are replaced
+    with their values."""
     for argument in argv:
         if not any(option in argument for option in options) or len(argument.split()) == 1:
             yield argument

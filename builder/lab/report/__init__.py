@@ -1,1 +1,1 @@
-"""The report: a page that shows which image serves which model."""
+"""The page that shows which image serves which model."""

@@ -388,7 +388,7 @@ class Disclosure:
         self._names = {} if full else {**_distinct(repositories, _without_host), **_distinct(models, _without_folders)}
 
     def note(self, text: str) -> str:
-        """A text that a user wrote, or that may name a file or a machine; empty unless the page is full."""
+        """A text that a user wrote, or that may name a file or a machine; only for a full page."""
         return text if self._full else ""
 
     def name(self, text: str) -> str:

@@ -118,9 +118,9 @@ _TITLES = {
 
 
 def view_of(model: Part, most: int) -> Part:
-    """The view of a model on the page: its newest steps, at most ``most``, and always the step that serves ``now``.
-    ``rows`` are the figures of the steps under ``columns``, the newest first. ``tiles`` are all figures of the present
-    step; ``headline`` is the decode speed at the smallest depth. ``profile`` is the bench profile of the figures."""
+    """The view of a model on the page: at most ``most`` of its newest steps, always including ``now``. ``rows`` are the
+    figures of the steps under ``columns``, the newest first. ``tiles`` are all figures of the present step;
+    ``headline`` is the decode speed at the smallest depth. ``profile`` is the bench profile of the figures."""
     now, steps = now_of(model), model.history[-most:]
     if now not in steps:
         steps = (now, *steps[1:])
@@ -152,8 +152,8 @@ def _column(figure: Part) -> str:
 
 
 def _cell(figure: Part | None, run: Part | None, newest: str, most: float) -> Part:
-    """A figure of a run as text, and its mean as a bar relative to the largest mean in its column. If the run cannot be
-    compared with the ``newest``, because of another machine or tool, it has no bar."""
+    """A figure of a run as text, and its mean as a bar relative to the largest mean in its column. A run that cannot be
+    compared with the ``newest``, because of another machine or tool, has no bar."""
     if figure is None or run is None:
         return Part(text="-", mean=None, most=most)
     parts = [words.amount_text(figure.mean, figure.unit), spread_text(figure), "stale" if run.stale else ""]
