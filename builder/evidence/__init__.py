@@ -1,1 +1,1 @@
-"""The evidence about an image, and the verdict whether it is enough for a model."""
+"""The evidence of an image, and the decision whether a model's requirements are met."""

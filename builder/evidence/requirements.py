@@ -1,6 +1,6 @@
 """A pairing can require evidence before an image serves its model.
 
-Only the project's own current runs count, and the latest decides. Nothing is measured here.
+Only current runs of this project count, and the latest run decides. Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ LEAST_SAMPLES, MOST_ROUNDS = statistics.LEAST_SAMPLES, statistics.MOST_ROUNDS
 
 @dataclass(frozen=True)
 class RecordedRuns:
-    """The runs of one image in order, the ``present`` subject by kind, and the present digests of the project's own
-    ``probes``."""
+    """The runs of one image in order. ``present`` returns the present subject of a kind; ``probes`` has the present
+    digests of own probes."""
 
     image: ImageName
     runs: Sequence[Evidence]
@@ -39,7 +39,7 @@ class RecordedRuns:
     probes: Mapping[str, str] = field(default_factory=dict)
 
     def latest(self, kind: Kind, wanted: Callable[[Evidence], bool] = lambda _: True) -> Evidence | str:
-        """The latest run that counts, or why there is none."""
+        """The latest run that counts, or why no run counts."""
         present = self.present(kind)
         own = [run for run in self.runs if run.kind == kind and wanted(run) and run.subject.model == present.model]
         if not own:
@@ -49,7 +49,7 @@ class RecordedRuns:
         return f"is stale: {'; '.join(reasons)}" if reasons else own[-1]
 
     def rounds(self, wanted: RequiredFigure) -> tuple[Evidence, ...]:
-        """Every benchmark that counts and measured ``wanted``; a failed one measured nothing that can be compared."""
+        """The current benchmarks that measured ``wanted``; a failed benchmark has no comparable figures."""
         present = self.present("bench")
         own = (run for run in self.runs if run.kind == "bench" and run.subject.model == present.model)
         measured = (run for run in own if run.verdict in {"pass", "changed"} and _figures(run, wanted))
@@ -57,7 +57,7 @@ class RecordedRuns:
 
 
 def _figures(run: Evidence, wanted: RequiredFigure) -> list[Figure]:
-    """The figures of a run that ``wanted`` speaks of: of one request at a time, unless it says another number."""
+    """The figures of a run that match ``wanted``; without a ``concurrency``, the figures of one request at a time."""
     return [
         figure
         for figure in run.figures
@@ -67,14 +67,14 @@ def _figures(run: Evidence, wanted: RequiredFigure) -> list[Figure]:
     ]
 
 
-# A figure of an image beside that of the image that serves now, by the rounds in which both were measured in turn. Each
-# benchmark is a round. With enough rounds, the two are compared as by `bench --compare`: a difference that may be noise
-# is unknown, and no difference is within any bound. With fewer, the means of the last runs decide.
+# A figure of an image is compared with the current image's, over rounds in which both were measured alternately. Each
+# benchmark is one round. With enough rounds, `compare_runs` decides, as in `bench --compare`: a difference within the
+# noise is unknown, and no difference is within any bound. With fewer rounds, the means of the last runs decide.
 
 
 @dataclass(frozen=True)
 class FigureBeside:
-    """The means of a figure of an image and of the current one over so many ``rounds`` of each."""
+    """The means of a figure of an image and of the current image, over this number of ``rounds`` of each."""
 
     unit: str
     mean: float
@@ -86,7 +86,7 @@ class FigureBeside:
 def compared(
     wanted: RequiredFigure, of_image: RecordedRuns, of_current: RecordedRuns
 ) -> tuple[FigureBeside, ...] | str:
-    """Every figure that ``wanted`` speaks of beside the current one's, or why they cannot be compared."""
+    """Each figure that matches ``wanted``, compared with the current image; or why they cannot be compared."""
     run, before = (side.latest("bench", lambda each: bool(_figures(each, wanted))) for side in (of_image, of_current))
     if isinstance(run, str):
         return run
@@ -113,7 +113,7 @@ def compared(
 
 
 def needs_rounds(wanted: RequiredFigure, of_image: RecordedRuns, of_current: RecordedRuns) -> bool:
-    """True while another round of both is needed: until `FEWEST_ROUNDS`, then while the noise is too large."""
+    """True if another round of both images is needed: up to `FEWEST_ROUNDS`, then as long as the noise is too large."""
     if len(of_image.rounds(wanted)) < FEWEST_ROUNDS:
         return True
     beside = compared(wanted, of_image, of_current)
@@ -122,13 +122,13 @@ def needs_rounds(wanted: RequiredFigure, of_image: RecordedRuns, of_current: Rec
     )
 
 
-# What a pairing requires, and the parts that the recorded runs of an image do not show.
+# The requirements of a pairing, and the parts that the recorded runs of an image do not meet.
 
 
 @dataclass(frozen=True)
 class MissingEvidence:
-    """A required part of an image's evidence that is missing: its ``kind`` and ``name``, and why. ``failed`` if it was
-    looked at and did not pass."""
+    """A missing part of the required evidence: its ``kind`` and ``name``, and the reason. ``failed``: a run exists, and
+    did not pass."""
 
     kind: Kind
     name: str
@@ -140,15 +140,15 @@ class MissingEvidence:
 
 
 def required(project: Project, model: str | None, recipe: Recipe | None) -> configuration.RequiredEvidence:
-    """The evidence that a pairing requires by builder.yaml and the recipe. Raises FileProblemsError for a bad
+    """The evidence that builder.yaml and the recipe require for a pairing. Raises FileProblemsError for a bad
     builder.yaml."""
     of_recipe = recipe.requires if recipe else configuration.NOTHING_REQUIRED
     return configuration.load_configuration(project).required_of(model).joined(of_recipe)
 
 
 def recipe_of(project: Project, lock: Lock, image: ImageName, model: str | None) -> Recipe | None:
-    """The recipe by which an image serves a model, or would: of their pairing, else the model's present one, else that
-    of the build; None if it is gone. Raises FileProblemsError where it cannot be read."""
+    """The recipe for an image and a model: of their pairing, or of the model's present pairing, or of the image's
+    build. None if no such recipe exists. Raises FileProblemsError if a recipe cannot be read."""
     own, paired, record = standing.pairing_of(lock, image, model), lock.models.get(model or ""), lock.image(image)
     now = paired.pairing if paired else None
     for file in (own.recipe if own else None, now.recipe if now else None, record.recipe if record else None):
@@ -168,9 +168,9 @@ def missing(
     recipe: Recipe | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[MissingEvidence, ...]:
-    """Each part of the required evidence that ``image`` lacks for ``model``, and a proof that failed, required or not.
-    ``recipe`` is `recipe_of` unless given. Raises FileProblemsError for a recipe, a builder.yaml or a file of evidence
-    that cannot be read."""
+    """Each part of the required evidence that ``image`` lacks for ``model``, and a failed proof, required or not.
+    ``recipe`` defaults to `recipe_of`. Raises FileProblemsError if a recipe, builder.yaml or a file of evidence cannot
+    be read."""
     environ = environ or {}
     recipe = recipe or recipe_of(project, lock, image, model)
     wanted = required(project, model, recipe)
@@ -206,8 +206,8 @@ def _recorded(
 def last_proof(
     project: Project, lock: Lock, image: ImageName, model: str | None, environ: Mapping[str, str]
 ) -> Evidence | str:
-    """The last proof of an image for ``model`` that counts now, or why there is none; files of evidence that cannot be
-    read are left out. Raises FileProblemsError for a recipe that cannot be read."""
+    """The last current proof of an image for ``model``, or why no proof counts. Unreadable files of evidence are left
+    out. Raises FileProblemsError if a recipe cannot be read."""
     if not (runs := run_record.look_for_runs(project, image).runs):
         return "has not been run"
     recipe = recipe_of(project, lock, image, model)
@@ -217,7 +217,7 @@ def last_proof(
 def figures_in_turn(
     project: Project, lock: Lock, image: ImageName, model: str, environ: Mapping[str, str]
 ) -> tuple[RequiredFigure, ...]:
-    """The required figures of which another round, of ``image`` and of the one that serves ``model``, tells more."""
+    """The required figures that need another round of ``image`` and of the image that now serves ``model``."""
     recipe = recipe_of(project, lock, image, model)
     paired = lock.models.get(model)
     if paired is None or paired.pairing.image == image:
@@ -233,8 +233,8 @@ def figures_in_turn(
 def unmet(
     wanted: configuration.RequiredEvidence, of_image: RecordedRuns, of_current: RecordedRuns | None
 ) -> Iterator[MissingEvidence]:
-    """Each part of ``wanted`` that the runs of an image do not show, and a proof that failed: no pointer goes to such
-    an image by itself. ``of_current`` is None if nothing else serves the model."""
+    """Each part of ``wanted`` that the runs of an image do not show, and a failed proof: a pointer never moves
+    automatically to such an image. ``of_current`` is None if no other image serves the model."""
     proof = of_image.latest("prove")
     verdict = _verdict(proof)
     if verdict == "fail" or (wanted.prove and verdict != "pass"):
@@ -254,7 +254,7 @@ def unmet(
 
 
 def _unlike_current(limit: float, of_image: RecordedRuns, of_current: RecordedRuns) -> tuple[str, bool]:
-    """The reason why an image is not known to answer as the current one, and if that was compared."""
+    """Why an image is not known to answer like the current one, and whether the two were compared."""
     fingerprint = of_current.present("same").fingerprint
     run = of_image.latest("same", lambda each: each.sampling.get("reference_fingerprint") == fingerprint)
     if isinstance(run, str):
@@ -289,7 +289,7 @@ def _missing_run(kind: Kind, name: str, run: Evidence | str) -> MissingEvidence:
 
 
 def first_finding(findings: Sequence[Finding], verdict: Verdict) -> str:
-    """The first check that led to a ``verdict``, with its place, in brackets; empty if there are no findings."""
+    """The first check with this ``verdict``, with its place, in brackets; empty if there are no findings."""
     findings = [finding for finding in findings if finding.verdict == verdict] or findings
     if not findings:
         return ""
@@ -299,7 +299,7 @@ def first_finding(findings: Sequence[Finding], verdict: Verdict) -> str:
 
 
 def _unmet_figure(wanted: RequiredFigure, of_image: RecordedRuns, of_current: RecordedRuns | None) -> tuple[str, bool]:
-    """The reason why a figure is missing, empty if it is not, and if it was measured and did not pass."""
+    """Why a required figure is not met (empty if it is met), and whether it was measured and did not pass."""
     run = of_image.latest("bench", lambda each: bool(_figures(each, wanted)))
     if isinstance(run, str):
         failed = of_image.latest("bench", lambda each: each.verdict == "fail" and not _figures(each, wanted))
@@ -317,7 +317,7 @@ def _unmet_figure(wanted: RequiredFigure, of_image: RecordedRuns, of_current: Re
         wrong = [each for each in figures if sign * each.mean < sign * wanted.limit]
         why = f"{wrong[0].mean:.4g} {wrong[0].unit}; required: {wanted.condition}" if wrong else ""
         return why, bool(wrong)
-    # Without one to compare with, nothing serves the model yet, or this very image does.
+    # Without another image, nothing serves the model yet, or this image already does.
     return _below_current(wanted, of_image, of_current) if of_current else ("", False)
 
 
@@ -336,7 +336,7 @@ def _below_current(wanted: RequiredFigure, of_image: RecordedRuns, of_current: R
         if beside.rounds >= FEWEST_ROUNDS:
             change, low, high = (f"{100 * share:+.1f}" for share in (band.change, band.low, band.high))
             why += f" ({change} %, between {low} and {high} over {beside.rounds} rounds)"
-        # Outside of the bound by no more than the noise: further rounds would decide.
+        # The difference from the bound is within the noise: further rounds would decide.
         return why + ("" if is_outside else ": too much noise to tell"), is_outside
     return "", False
 
@@ -351,15 +351,16 @@ def missing_command(lacking: MissingEvidence, image: ImageName, model: str | Non
     return f"builder {lacking.kind} {model or image}{name} --image {image}"
 
 
-# The gate before a pointer moves to an image: the required evidence is there and no proof failed, or the user says
-# why it moves nevertheless.
+# A pointer moves to an image only if the required evidence exists and no proof failed, or if the user gives a reason to
+# move it anyway.
 
 FORCED = "without its evidence: "
-"""The beginning of a note given with `--force`: such a pairing is never put back automatically."""
+"""The beginning of a note from `--force`. A pairing with such a note is never restored automatically."""
 
 
 def models_of(project: Project, lock: Lock, image: ImageName) -> tuple[str, ...]:
-    """The models of the recipe that the image was built from and of its pairings. Raises FileProblemsError."""
+    """The model of the recipe that the image was built from, and the models of its pairings. Raises
+    FileProblemsError."""
     record = lock.image(image)
     path = recorded(project, record.recipe) if record else None
     model = load_recipe(project, path).model if path else None
@@ -367,7 +368,7 @@ def models_of(project: Project, lock: Lock, image: ImageName) -> tuple[str, ...]
 
 
 def refuse_note_alone(note: str, *, force: bool) -> None:
-    """Raises UsageError for a note that is given without `--force`, which it is the reason of."""
+    """Raises UsageError for a note without `--force`."""
     if note and not force:
         hint = "to note an observation: `builder mark`"
         raise UsageError("`--note` gives the reason for `--force`, and requires it", hint=hint)
@@ -376,9 +377,9 @@ def refuse_note_alone(note: str, *, force: bool) -> None:
 def passed(
     workspace: Workspace, lock: Lock, image: ImageName, by_recipe: Mapping[str, Recipe | None], note: str = ""
 ) -> str:
-    """Lets a pointer move to ``image`` for the models of ``by_recipe`` (None: the recipe on record), and returns the
-    note to record: ``note`` overrides what is missing, and then says so. Raises ConflictError with all that is missing
-    where there is no ``note``."""
+    """Checks whether a pointer may move to ``image`` for the models of ``by_recipe``, and returns the note to record.
+    The value None stands for the recorded recipe. Raises ConflictError with all missing parts, unless a ``note``
+    overrides them; the recorded note then says so."""
     lacking = [
         (model, each)
         for model, recipe in by_recipe.items()
@@ -400,14 +401,13 @@ def passed(
 def unfit(
     project: Project, environ: Mapping[str, str], lock: Lock, name: ImageName, now: ImageName, model: str | None
 ) -> str:
-    """The reason why a step back from ``now`` passes over the image ``name``: `pointers.unfit_reason`, or a failed
-    proof."""
+    """The reason why a step back from ``now`` skips the image ``name``: `pointers.unfit_reason`, or a failed proof."""
     return pointers.unfit_reason(lock, name, now) or failed_proof(project, environ, lock, name, model)
 
 
 def failed_proof(project: Project, environ: Mapping[str, str], lock: Lock, name: ImageName, model: str | None) -> str:
-    """The proof that the image ``name`` did not pass, in words; empty without one. Evidence or a recipe that cannot be
-    read says nothing: going back has to be possible with it."""
+    """The failed proof of the image ``name`` as text; empty if no proof failed. Unreadable evidence or recipes are
+    ignored, because a rollback must still be possible."""
     with suppress(FileProblemsError):
         for each in (model,) if model else models_of(project, lock, name):
             if _verdict(last_proof(project, lock, name, each, environ)) == "fail":
@@ -416,8 +416,8 @@ def failed_proof(project: Project, environ: Mapping[str, str], lock: Lock, name:
 
 
 def described(workspace: Workspace, lock: Lock, name: ImageName, now: ImageName | None, model: str | None) -> str:
-    """All that is known of an image before a pointer goes to it: its mark, why `unfit` would pass over it, its models'
-    marks on it, and its last proofs. Raises FileProblemsError."""
+    """Describes an image before a pointer moves to it: its mark, the reason why `unfit` would skip it, the marks of its
+    models on it, and its last proofs. Raises FileProblemsError."""
     record = lock.image(name)
     marked = record.status if record and record.status != "untested" else "unmarked"
     words = [f"{marked}: {record.note}" if record and record.note else marked]
@@ -434,7 +434,7 @@ def described(workspace: Workspace, lock: Lock, name: ImageName, now: ImageName 
 
 
 def pairing_before(project: Project, environ: Mapping[str, str], lock: Lock, model: str) -> Pairing | None:
-    """The latest earlier pairing of a model with an image that may serve it: one that a rollback would go to."""
+    """The latest earlier pairing of a model whose image may serve it: the target of a rollback."""
     paired = lock.models[model]
     fit = (
         each
@@ -445,7 +445,7 @@ def pairing_before(project: Project, environ: Mapping[str, str], lock: Lock, mod
 
 
 def refuse_unproven(workspace: Workspace, model: str, recipe: Recipe | None) -> None:
-    """Raises ConflictError for a model that requires evidence of an image that cannot have any yet."""
+    """Raises ConflictError if a model requires evidence: a new image cannot have any yet."""
     if required(workspace.project, model, recipe):
         hint = "leave out `--model` to give it a number; `builder pair` then lists what is missing"
         message = f"{model} requires evidence, and a new image has no evidence yet; nothing was changed"

@@ -1,7 +1,7 @@
-"""A piece of evidence records one run of a numbered image: its verdict, its figures, and what they belong to.
+"""A piece of evidence records one run of a numbered image: its verdict, its figures, and their subject.
 
-A file of evidence may come from anyone, so the reader checks it against ``evidence.schema.json``; numbers are finite,
-and no key stands twice.
+Files of evidence are untrusted, so the reader checks them against ``evidence.schema.json``. Numbers must be finite, and
+keys must be unique.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ Settings: TypeAlias = Mapping[str, int | float | str]
 
 @dataclass(frozen=True)
 class Subject:
-    """A run's subject: all that its result belongs to. A part is None if it does not exist or was not looked at.
+    """The subject of a run: everything that its result depends on. A part is None if it does not exist or was not read.
 
-    ``image`` is the name that the image had then (``vllm-node-tf5:7``); ``fingerprint`` says which one it is.
-    ``revision`` is a commit of the model's repository. ``template`` (``sha256:…``) is the chat template that was in
-    effect. ``recipe`` is its path in the project. ``arguments`` (``sha256:…``) covers the serve command, see
-    `standing.of_arguments`; ``overrides`` are the ``--set`` and options of that run alone. ``machine`` is the one that
-    answers, and ``workers`` are those that serve together with it.
+    ``image`` is the name of the image at that time (``vllm-node-tf5:7``); ``fingerprint`` identifies its content.
+    ``revision`` is a commit of the model's repository. ``template`` (``sha256:…``) is the digest of the active chat
+    template. ``recipe`` is the recipe's path in the project. ``arguments`` (``sha256:…``) is the digest of the serve
+    command, see `standing.of_arguments`; ``overrides`` are the ``--set`` and options of that run alone. ``machine`` is
+    the machine that answers, and ``workers`` are the other machines of the same server.
     """
 
     image: str
@@ -59,10 +59,10 @@ class Subject:
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured quantity: ``name`` (``tg``, ``pp``, ``ttfr``, ``acceptance``, ``memory_floor``, ``kv_tokens``,
-    ``startup`` …) under the conditions ``at`` (``{"depth": 32768, "concurrency": 1}``), once for each of its
-    ``values``. ``unit`` is ``tokens/s``, ``ms``, ``s``, ``bytes``, ``tokens`` or ``ratio``; ``better`` is empty where
-    neither more nor less is."""
+    """One measured quantity. ``name`` is ``tg``, ``pp``, ``ttfr``, ``acceptance``, ``memory_floor``, ``kv_tokens``,
+    ``startup`` or similar; ``at`` has the conditions (``{"depth": 32768, "concurrency": 1}``), and ``values`` one value
+    for each measurement. ``unit`` is ``tokens/s``, ``ms``, ``s``, ``bytes``, ``tokens`` or ``ratio``. ``better`` is
+    empty if neither direction is better."""
 
     name: str
     at: Mapping[str, int | str]
@@ -76,7 +76,7 @@ class Figure:
 
     @property
     def std(self) -> float:
-        """The standard deviation of a sample; 0 of less than two values."""
+        """The standard deviation of a sample; 0 for fewer than two values."""
         if len(self.values) < 2:
             return 0.0
         mean = self.mean
@@ -85,8 +85,8 @@ class Figure:
 
 @dataclass(frozen=True)
 class Finding:
-    """One check that did not pass, the place (a conversation, a step), and the difference. A limit of a template that
-    others publish has the verdict ``pass`` (`judging.tell_limits`)."""
+    """A check that did not pass, its place (a conversation, a step), and the difference. A known limit of a third-party
+    template has the verdict ``pass`` (`judging.tell_limits`)."""
 
     check: str
     at: str
@@ -96,15 +96,16 @@ class Finding:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One run. ``name`` is ``behaviour`` for a proof, `SAME` for a comparison, else the bench profile or the probe;
-    ``version`` that of the tool (``llama-benchy 0.4.0``), and ``set`` (``sha256:…``) the conversations, script, profile
-    or texts: with another one, it is another figure. ``started`` is RFC 3339 in UTC.
+    """One run. ``name`` is ``behaviour`` for a proof, `SAME` for a comparison, or the name of the bench profile or
+    probe. ``version`` is the tool's version (``llama-benchy 0.4.0``). ``set`` (``sha256:…``) is the digest of the
+    conversations, script, profile or texts: compare figures only with figures of the same set. ``started`` is RFC 3339
+    in UTC.
 
-    ``goldens`` are the token ids of a proof, by conversation, each as the beginning of a SHA-256. ``chosen`` is what
-    vLLM chose by itself (`server_log.read_choices`). ``raw`` is the digest
-    of the tool's whole output (`raw_answers`). ``accepted`` is the note with which changes were accepted as
-    meant; the verdict then is ``pass``. ``sequence`` is its place among the runs of its number, which clocks have no
-    part in; `add_run` gives it. ``file`` is the name of the file that it was read from, and no part of it.
+    ``goldens`` are the token ids of a proof by conversation, each as the beginning of a SHA-256. ``chosen`` has the
+    settings that vLLM chose itself (`server_log.read_choices`). ``raw`` is the digest of the tool's whole output
+    (`raw_answers`). ``accepted`` is the note that accepts changes as intended; the verdict is then ``pass``.
+    ``sequence`` is the run's place among the runs of its number, independent of clocks; `add_run` sets it. ``file`` is
+    the name of the run's file, and not part of the file.
     """
 
     kind: Kind
@@ -128,7 +129,7 @@ class Evidence:
 
 
 def unlike(run: Evidence, other: Evidence) -> Iterator[str]:
-    """Yields all that makes the figures of two runs of one kind incomparable."""
+    """Yields the differences that make the figures of two runs of one kind incomparable."""
     if run.set != other.set or run.name != other.name:
         sets = {"prove": "different conversations", "bench": "another profile", "same": "different texts"}
         yield sets.get(run.kind, "another probe")
@@ -136,7 +137,7 @@ def unlike(run: Evidence, other: Evidence) -> Iterator[str]:
         yield f"different tools: {run.version} and {other.version}"
     then, now = run.subject.machine, other.subject.machine
     if then and now:
-        is_other = bool(then.cpu and now.cpu) and then.cpu != now.cpu  # earlier runs on arm64 do not name the processor
+        is_other = bool(then.cpu and now.cpu) and then.cpu != now.cpu  # earlier runs on arm64 have no processor name
         if is_other or (then.gpu, then.gpus, then.platform) != (now.gpu, now.gpus, now.platform):
             yield "another machine"
     if dict(run.sampling) != dict(other.sampling):
@@ -150,11 +151,11 @@ FORMAT = 1
 HINT = "restore the committed file with git, or delete it: each file is one run, independent of the others"
 _ALWAYS = frozenset({*("name", "version", "set", "started", "verdict", "seconds"), *("image", "fingerprint")})
 _DERIVED = ("n", "mean", "std")
-_TOLD = 3  # problems of one file: the first say enough
+_TOLD = 3  # problems of one file; more are not listed
 
 
 def evidence_document(evidence: Evidence) -> dict[str, Any]:
-    """The record as JSON data, without what is empty. The derived figures are in it as well, so that a reader needs no
+    """The record as JSON data, without empty values. It also contains the derived figures, so that readers need no
     statistics."""
     data = _filled(records.plain(evidence))
     data.pop("file", None)
@@ -170,7 +171,7 @@ def evidence_document(evidence: Evidence) -> dict[str, Any]:
 
 
 def _filled(block: Mapping[str, Any]) -> dict[str, Any]:
-    """A block without what is empty or not known. A machine may have no CMA at all: that is known."""
+    """A block without empty and unknown values. A CMA size of 0 is kept, because it is known."""
     return {name: value for name, value in block.items() if value or name in _ALWAYS or (name == "cma" and value == 0)}
 
 
@@ -184,8 +185,8 @@ def evidence_text(evidence: Evidence) -> str:
 
 
 def parse_evidence(content: bytes, file: str) -> tuple[Evidence, str]:
-    """The evidence in the content of ``file``, and its identity: a SHA-256 in hex digits, the same for each copy.
-    Raises FileProblemsError with the faults."""
+    """The evidence in the content of ``file``, and its identity: a SHA-256 in hex digits, equal for all copies. Raises
+    FileProblemsError with the faults."""
     try:
         data = _decoder().decode(content.decode())
         if not (faults := list(_faults(data))):
@@ -195,13 +196,13 @@ def parse_evidence(content: bytes, file: str) -> tuple[Evidence, str]:
         raise FileProblemsError((problem,), hint=HINT) from None
     except RecursionError:
         faults = ["not evidence: blocks are nested too deeply"]
-    except ValueError as error:  # UnicodeError and the refusals below among them
+    except ValueError as error:  # including UnicodeError and the errors of the functions below
         faults = [f"not evidence: {_short(str(error))}"]
     raise FileProblemsError(tuple(Problem(Location(file), fault) for fault in faults), hint=HINT)
 
 
 def _read(data: Mapping[str, Any]) -> Evidence:
-    """The run in ``data``, but for what is derived from its values."""
+    """The run in ``data``, without the values that are derived from others."""
     figures = [{key: each[key] for key in each if key not in _DERIVED} for each in data.get("figures", ())]
     kept = {key: value for key, value in data.items() if key != "format"}
     return records.record(Evidence, {**kept, "figures": figures})
@@ -209,13 +210,13 @@ def _read(data: Mapping[str, Any]) -> Evidence:
 
 @functools.cache
 def _decoder() -> json.JSONDecoder:
-    """One for all files: to make one takes as long as to read a small file with it."""
+    """One decoder for all files: making a decoder takes as long as reading a small file with it."""
     return json.JSONDecoder(parse_float=_finite, parse_constant=_finite, object_pairs_hook=_without_repetition)
 
 
 def _digest(data: Mapping[str, Any]) -> str:
-    """The digest of the data whatever its layout is, since git and editors change line ends and indentation, and
-    whatever its place among the runs of its number is."""
+    """The digest of the data, independent of the layout and of ``sequence``: git and editors change line ends and
+    indentation."""
     kept = {name: value for name, value in data.items() if name != "sequence"}
     plain = json.dumps(kept, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(plain.encode()).hexdigest()
@@ -255,15 +256,15 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return block
 
 
-# Evidence lies in files ``evidence/REPOSITORY/N/STARTED-KIND-NAME-XXXXXXXX.json``, one for each run, never changed.
+# Each run has one file, ``evidence/REPOSITORY/N/STARTED-KIND-NAME-XXXXXXXX.json``, which never changes.
 #
-# They are committed with images.lock, and come with clones. So a file counts only where it is a plain one of no more
-# than `LARGEST` bytes, holds what the schema says, and has the digest of its content in its name. The folder says which
-# number a run belongs to, so that a number that is renumbered takes its runs along as they are.
+# The files are committed with images.lock, and come with clones. A file counts only if it is a plain file of at most
+# `LARGEST` bytes, matches the schema, and has the digest of its content in its name. The folder decides which number a
+# run belongs to, so the runs of a renumbered image move unchanged.
 
 LARGEST = 256 * 1024
 LARGEST_RAW = 64 * 1024 * 1024
-_LAST_SEQUENCE = 1_000_000_000  # what the schema takes: others may have written any
+_LAST_SEQUENCE = 1_000_000_000  # the maximum in the schema; files are untrusted
 _MOST_FINDINGS = 200
 _NAME = re.compile(
     r"(?P<started>[0-9]{8}T[0-9]{6}Z)-(?P<kind>prove|bench|probe|same)-"
@@ -280,17 +281,16 @@ class KeptEvidence:
 
 
 def evidence_folder(project: Project, name: ImageName) -> Path:
-    """The folder of a number's runs, which may not exist. Raises UnsafePathError where a link leads it elsewhere."""
+    """The folder of a number's runs, which may not exist. Raises UnsafePathError if a link leads somewhere else."""
     return below_project(
         below_project(project.root, project.evidence), project.evidence / name.repository / str(name.number)
     )
 
 
 def add_run(project: Project, name: ImageName, evidence: Evidence, raw: bytes | None = None) -> Path:
-    """Writes one run of the image ``name``, without secrets and with as many findings as fit, and returns its file.
-    ``raw``, the whole output of its tool, stays on this machine. An existing run stays unchanged. Raises
-    ValueError for a record that the schema does not take, OSError, UnsafePathError where the folder is a link that
-    leads out of the project."""
+    """Writes one run of the image ``name`` without secrets, with as many findings as fit, and returns its file.
+    ``raw``, the whole output of the tool, stays on this machine. An existing run is unchanged. Raises ValueError if the
+    schema rejects the record, OSError, and UnsafePathError if a link leads the folder out of the project."""
     target = evidence_folder(project, name)
     if raw is not None:
         evidence = replace(evidence, raw=_keep_raw(project, raw))
@@ -317,7 +317,7 @@ def file_name(evidence: Evidence, digest: str) -> str:
 
 
 def _fitted(evidence: Evidence) -> Evidence:
-    """The run with as many findings, each as long, as its file has room for, and without secrets: it is committed."""
+    """The run without secrets, because its file is committed, and with as many findings as fit into the file."""
     findings = [replace(each, at=_cut(each.at, 500), text=_cut(each.text, 4000)) for each in evidence.findings]
     overrides = {
         name: "***" if redaction.looks_secret(name, value) else redaction.redacted(value)
@@ -335,13 +335,13 @@ def _fitted(evidence: Evidence) -> Evidence:
 
 
 def _cut(text: str, longest: int) -> str:
-    text = redaction.redacted(text.encode(errors="replace").decode())  # a tool may print halves of characters
+    text = redaction.redacted(text.encode(errors="replace").decode())  # a tool may print half a character
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def of_image(project: Project, name: ImageName) -> tuple[Evidence, ...]:
-    """The runs of a numbered image in order. Raises FileProblemsError for a damaged file, UnsafePathError for a folder
-    that is a link."""
+    """The runs of a numbered image in order. Raises FileProblemsError for a damaged file, or a folder that is a
+    link."""
     kept = look_for_runs(project, name)
     if kept.problems:
         raise FileProblemsError(kept.problems, hint=HINT)
@@ -371,7 +371,8 @@ def look_for_runs(project: Project, name: ImageName) -> KeptEvidence:
 
 
 def _file_names(path: Path) -> list[str]:
-    """The names of the files in a folder; a killed writer's begin with a dot, and a folder is of another repository."""
+    """The names of the files in a folder, without temporary files of killed writers (with a leading dot) and folders
+    (of other repositories)."""
     try:
         with os.scandir(path) as entries:
             names = sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
@@ -381,7 +382,7 @@ def _file_names(path: Path) -> list[str]:
 
 
 def read_run(name: str, content: bytes, shown: str) -> Evidence:
-    """The run in the content of a file of this name. Raises FileProblemsError if the content is not a run."""
+    """The run in the content of a file with this ``name``. Raises FileProblemsError if the content is not a run."""
     fault = f"larger than {LARGEST:,} bytes" if _NAME.fullmatch(name) else "not a valid name of an evidence file"
     if _NAME.fullmatch(name) and len(content) <= LARGEST:
         evidence, digest = parse_evidence(content, shown)
@@ -402,8 +403,8 @@ def evidence_images(project: Project) -> tuple[ImageName, ...]:
 
 
 def move_evidence(project: Project, origin: ImageName, to: ImageName, fingerprint: str) -> None:
-    """Gives the runs of an image with this content its new number; other runs and files stay. Killed in between, the
-    same call finishes it. Raises OSError, UnsafePathError."""
+    """Moves the runs of the image with this ``fingerprint`` to its new number; other runs and files stay. After a
+    crash, the same call finishes the move. Raises OSError, UnsafePathError."""
     if not project.evidence.is_dir():
         return
     source, target = evidence_folder(project, origin), evidence_folder(project, to)
@@ -417,11 +418,11 @@ def move_evidence(project: Project, origin: ImageName, to: ImageName, fingerprin
     files.sync_folder(target)
     files.sync_folder(source)
     with contextlib.suppress(OSError):
-        source.rmdir()  # only where nothing is left in it
+        source.rmdir()  # fails if other files remain
 
 
 def raw_answers(project: Project, digest: str) -> bytes | None:
-    """The whole output of a tool, by its digest (``sha256:…``); None if this machine does not have it."""
+    """The whole output of a tool by its digest (``sha256:…``); None if it is not on this machine."""
     try:
         content = files.read_plain_file(_raw_path(project, digest), LARGEST_RAW)
     except OSError:
@@ -430,7 +431,7 @@ def raw_answers(project: Project, digest: str) -> bytes | None:
 
 
 def _keep_raw(project: Project, content: bytes) -> str:
-    """Keeps the output of a tool where it is not too long, and returns its digest."""
+    """Stores the output of a tool, if it is not too long, and returns its digest."""
     content = redaction.redacted(content.decode(errors="surrogateescape")).encode(errors="surrogateescape")
     digest = sha256_of(content)
     if len(content) <= LARGEST_RAW:
@@ -446,7 +447,7 @@ def _raw_path(project: Project, digest: str) -> Path:
 
 @dataclass(frozen=True)
 class Proof:
-    """The evidence of `prove` for one model; ``stand_in`` says why the tokenizer is not the model's own, ``reference``
+    """The evidence of `prove` for one model. ``stand_in`` says why the tokenizer is not the model's own; ``reference``
     names the image that it was compared with."""
 
     evidence: Evidence
@@ -457,7 +458,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class ProvedImage:
-    """The result for one model of an image: its run, the file that keeps it, and the rest of a `Proof`."""
+    """The result for one model of an image: its run, the run's file, and the other fields of `Proof`."""
 
     image: ImageName
     evidence: Evidence

@@ -1,6 +1,6 @@
-"""The standing of an image with a model sums up its recorded runs in one word.
+"""The standing of an image with a model summarizes its recorded runs in one word.
 
-The latest proof decides. The runs of several images together make a table, and two images are put side by side.
+The latest proof decides. The runs of several images form a table, and two images can be compared.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ SetNow: TypeAlias = "Callable[[Kind, str], str | None]"
 
 
 def stale_reasons(evidence: Evidence, present: Subject, set_now: str | None = None) -> tuple[str, ...]:
-    """Each part of the subject that has changed since the run; empty for a run that still counts. Age is no reason, and
-    an unknown part is not compared. ``set_now`` is the present digest of the conversations, script or profile."""
+    """Each part of the subject that has changed since the run; empty if the run is still current. Age does not matter,
+    and unknown parts are not compared. ``set_now`` is the present digest of the conversations, script or profile."""
     return tuple(_reasons(evidence, present, set_now))
 
 
@@ -80,7 +80,7 @@ def _differ(then: str | None, now: str | None) -> bool:
 
 @dataclass(frozen=True)
 class PairingStanding:
-    """The standing of an image with one model (None: the image by itself), ``why``, and the ``run`` that decided."""
+    """The standing of an image with one model (None: the image itself), the reason, and the ``run`` that decided."""
 
     model: str | None
     standing: Standing
@@ -95,8 +95,8 @@ def standing_of(
     required: Collection[Requirement] = (),
     sets: Mapping[Requirement, str] | None = None,
 ) -> PairingStanding:
-    """The standing of an image with ``model`` by its ``runs`` in order. ``present`` gives the present subject by kind;
-    ``required`` names the probes and profiles that count as well, ``sets`` the known digests of their sets."""
+    """The standing of an image with ``model`` by its ``runs`` in order. ``present`` returns the present subject of a
+    kind. ``required`` names the probes and profiles that also count; ``sets`` has the known digests of their sets."""
     sets = sets or {}
     own = [run for run in runs if run.subject.model == model]
     for kind, name in sorted(required):
@@ -105,7 +105,7 @@ def standing_of(
             return PairingStanding(model, "failed", f"{kind} {name} failed", run)
     served = present("prove").recipe
     proofs = [run for run in own if run.kind == "prove"]
-    # A trial with another recipe says nothing of the recipe that serves the model.
+    # A trial with another recipe does not affect the recipe that serves the model.
     proof = latest([run for run in proofs if served in {None, run.subject.recipe}] or proofs, "prove")
     if proof is None:
         return PairingStanding(model, "unproven")
@@ -118,7 +118,7 @@ def standing_of(
 
 
 def latest(runs: Sequence[Evidence], kind: Kind, name: str | None = None) -> Evidence | None:
-    """The last of ``runs`` of this kind, and of this name if given."""
+    """The last run of this kind, and of this name if given."""
     return next((run for run in reversed(runs) if run.kind == kind and name in {None, run.name}), None)
 
 
@@ -128,7 +128,7 @@ def worst(standings: Collection[PairingStanding]) -> Standing | None:
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """A run, and the reasons why it is stale; empty for a run that still counts."""
+    """A run, and the reasons why it is stale; empty if it is current."""
 
     run: Evidence
     stale: tuple[str, ...]
@@ -136,8 +136,8 @@ class JudgedRun:
 
 @dataclass(frozen=True)
 class ImageEvidence:
-    """The runs of one image in order, its standing with each model that it serves, served or was run with, and the
-    problems of damaged files. ``last`` are the last runs of each kind, name and model."""
+    """The runs of one image in order, and its standing with each model that it serves, served or was run with.
+    ``problems`` are the problems of damaged files; ``last`` has the last run of each kind, name and model."""
 
     runs: tuple[Evidence, ...] = ()
     pairings: tuple[PairingStanding, ...] = ()
@@ -148,7 +148,8 @@ class ImageEvidence:
 
     @property
     def standing(self) -> Standing | None:
-        """The standing that needs attention first, of the models that it serves, else served, else of all."""
+        """The worst standing with the models that the image serves; else with those that it served; else with all
+        models."""
         chosen = self.serves or self.served
         return worst([each for each in self.pairings if each.model in chosen] or self.pairings)
 
@@ -163,7 +164,7 @@ class ImageEvidence:
 def evidence_overview(
     project: Project, lock: Lock, names: Collection[ImageName], environ: Mapping[str, str], sets: SetNow
 ) -> dict[ImageName, ImageEvidence]:
-    """The evidence of these images; empty if the project has none. ``sets`` gives the present digest of a probe or a
+    """The evidence of these images; empty if the project has none. ``sets`` returns the present digest of a probe or
     profile."""
     if not project.evidence.is_dir():
         return {}
@@ -181,7 +182,7 @@ def evidence_overview(
         return subject_with(lock, image, model, kind, facts_with(image, model), environ)
 
     configured = configuration.Configuration()
-    with suppress(FileProblemsError):  # every command that decides by it reports that
+    with suppress(FileProblemsError):  # commands that depend on builder.yaml report this error
         configured = configuration.load_configuration(project)
     set_now = functools.cache(sets)
     evidence = {}
@@ -212,20 +213,21 @@ def evidence_overview(
 
 
 def _named(wanted: RequiredEvidence, runs: Sequence[Evidence]) -> set[Requirement]:
-    """The probes, profiles and comparisons that count besides the proof: of profiles, all that were measured."""
+    """The probes, profiles and comparisons that count in addition to the proof. If figures are required, all measured
+    profiles count."""
     required: set[Requirement] = {("probe", probe) for probe in wanted.probes}
     if wanted.same is not None:
         required.add(("same", run_record.SAME))
     return required | {("bench", run.name) for run in runs if run.kind == "bench" and wanted.figures}
 
 
-# The subject of a run is the image, the model and the recipe parts that the run belongs to. This is the subject that a
-# run would have now, from images.lock and the project's files alone; `stale_reasons` compares it with a recorded one.
+# The subject of a run is the image, model and recipe parts that the run belongs to. The functions below find the
+# present subject, only from images.lock and the project's files; `stale_reasons` compares it with a recorded subject.
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _LARGEST_TEMPLATE = 4 * 1024 * 1024
-# The options that decide how messages become a prompt, and an answer becomes messages.
+# The options that decide how messages become a prompt, and how an answer becomes messages.
 _OF_BEHAVIOUR = frozenset(
     {
         *("chat-template", "chat-template-content-format", "default-chat-template-kwargs"),
@@ -234,14 +236,14 @@ _OF_BEHAVIOUR = frozenset(
         *("tokenizer", "tokenizer-mode", "tokenizer-revision"),
     }
 )
-# The options that say where a server is reached, and what it calls itself.
+# The options for the address of a server and for its names.
 _OF_THE_ADDRESS = frozenset({"api-key", "host", "model", "port", "revision", "served-model-name", "uds"})
 _KEYS = frozenset({"VLLM_API_KEY"})
 
 
 @dataclass(frozen=True)
 class ServedFacts:
-    """A recipe with its parts of a subject. ``arguments`` are digests by kind, none where its command cannot be
+    """A recipe and its parts of a subject. ``arguments`` are digests by kind; empty if the command cannot be
     rendered."""
 
     recipe: Recipe
@@ -260,8 +262,8 @@ def present_subject(
     environ: Mapping[str, str] = NOTHING,
     overrides: Mapping[str, str] = NOTHING,
 ) -> Subject:
-    """The present subject of a run of this kind. ``recipe`` is that of the pairing unless given; ``environ`` leads to
-    the models' cache and to volumes. A part that is not known is None."""
+    """The present subject of a run of this kind. ``recipe`` defaults to the recipe of the pairing; ``environ`` gives
+    the paths of the models' cache and of volumes. Unknown parts are None."""
     pairing = pairing_of(lock, image, model)
     if recipe is None and pairing and pairing.recipe:
         recipe = recorded_recipe(project, pairing.recipe)
@@ -278,7 +280,7 @@ def subject_with(
     environ: Mapping[str, str],
     overrides: Mapping[str, str] = NOTHING,
 ) -> Subject:
-    """The present subject of a run of this kind with a recipe of these facts."""
+    """The present subject of a run of this kind, with the recipe parts ``facts``."""
     record, pairing = lock.image(image), pairing_of(lock, image, model)
     revision = pairing.revision if pairing else None
     if facts and facts.recipe.model == model and facts.recipe.revision:
@@ -298,14 +300,14 @@ def subject_with(
 
 
 def pairing_of(lock: Lock, image: ImageName, model: str | None) -> Pairing | None:
-    """The pairing of a model with an image, the present one or an earlier one; None if they never were."""
+    """The present or an earlier pairing of a model with an image; None if they were never paired."""
     paired = lock.models.get(model or "")
     pairings = (paired.pairing, *paired.previous) if paired else ()
     return next((pairing for pairing in pairings if pairing.image == image), None)
 
 
 def recorded_recipe(project: Project, file: str) -> Recipe | None:
-    """A recipe that images.lock, or the label of a server, names; None if it is gone, or cannot be read."""
+    """The recipe that images.lock or the label of a server names; None if it no longer exists or cannot be read."""
     try:
         path = recipe.recorded(project, file)
         return recipe.load_recipe(project, path) if path else None
@@ -320,16 +322,17 @@ def served_facts(
     template = None
     with suppress(FileProblemsError, UsageError):
         words = command.render_command(used, overrides).words
-        server = of_arguments("bench", words, used.env)  # probes and comparisons depend on the same as a benchmark
+        server = of_arguments("bench", words, used.env)  # same dependencies as a benchmark
         digests = {"prove": of_arguments("prove", words), "bench": server, "probe": server, "same": server}
         template = _mounted_template(project, used, words, environ)
     return ServedFacts(used, digests, template)
 
 
 def of_arguments(kind: Kind, words: Sequence[str], env: Mapping[str, object] = NOTHING) -> str:
-    """The digest (``sha256:…``) over the part of a serve command that a run of this kind depends on: for a proof the
-    template, the parsers and the like, else every option, and the environment, but the model, its revision and the
-    address. ``words`` are those of a `ServeCommand`, ``env`` is the recipe's. The order of options does not count."""
+    """The digest (``sha256:…``) of the part of a serve command that a run of this kind depends on. For a proof, these
+    are the options of the template, the parsers and similar; otherwise the environment, and all options except the
+    model, its revision and the address. ``words`` come from a `ServeCommand`, ``env`` from the recipe. The order of
+    options does not matter."""
     options = options_of(kind, words)
     variables = {} if kind == "prove" else {name: str(env[name]) for name in env if name not in _KEYS}
     text = json.dumps([options, variables], sort_keys=True)
@@ -337,7 +340,7 @@ def of_arguments(kind: Kind, words: Sequence[str], env: Mapping[str, object] = N
 
 
 def options_of(kind: Kind, words: Sequence[str]) -> dict[str, list[str | None]]:
-    """The options of a serve command that a run of this kind depends on, by their names, each with its values."""
+    """The options of a serve command that a run of this kind depends on, by name, each with its values."""
     options: dict[str, list[str | None]] = {}
     for used in command.options(words):
         name = used.option.lstrip("-").replace("_", "-")
@@ -349,7 +352,7 @@ def options_of(kind: Kind, words: Sequence[str]) -> dict[str, list[str | None]]:
 
 
 def _plain(value: str) -> str:
-    """The value of an option; JSON in one layout."""
+    """The value of an option; JSON is normalized to one layout."""
     if value.startswith(("{", "[")):
         with suppress(ValueError, RecursionError):
             return json.dumps(json.loads(value), sort_keys=True)
@@ -357,8 +360,8 @@ def _plain(value: str) -> str:
 
 
 def _mounted_template(project: Project, used: Recipe, words: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """The digest of the chat template, where the recipe mounts it from this machine or has it in its command; None of
-    one in the image or the model."""
+    """The digest of the chat template, if the recipe mounts it from this machine or has it in its command. None for a
+    template in the image or model."""
     value = command.option(words, "--chat-template", "--chat_template")
     if not value:
         return None
@@ -371,7 +374,7 @@ def _mounted_template(project: Project, used: Recipe, words: Sequence[str], envi
 
 
 def mounted(project: Project, used: Recipe, path: str, environ: Mapping[str, str]) -> Path | None:
-    """The file or folder of this machine at a path in the server's container; None if the recipe mounts none."""
+    """The local file or folder that is mounted at ``path`` in the server's container; None without such a mount."""
     for text in reversed(used.volumes):
         with suppress(ValueError):
             mount = container.parse_volume(text, environ, project.root)
@@ -379,19 +382,19 @@ def mounted(project: Project, used: Recipe, path: str, environ: Mapping[str, str
     return None
 
 
-# The recorded runs of several images together: which image goes with which model, and two images side by side.
+# The recorded runs of several images: a table of images and models, and the comparison of two images.
 
 CellWord = Literal["proven", "changed", "failed", "stale", "unclear", "never tried"]
 _BY_VERDICT: dict[str, CellWord] = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
 _CELL_WORDS: tuple[CellWord, ...] = (*_BY_VERDICT.values(), "stale", "never tried")
 _KINDS: tuple[Kind, ...] = ("prove", "bench", "probe", "same")
-_ONLY_NAMES = {("prove", "behaviour"), ("same", SAME)}  # of kinds whose runs all have one name
+_ONLY_NAMES = {("prove", "behaviour"), ("same", SAME)}  # these kinds have only one name
 
 
 @dataclass(frozen=True)
 class MatrixCell:
-    """One proof of a model on an image: the file of its ``run``, the ``seconds`` that the run took, and ``why`` it has
-    this word."""
+    """One proof of a model on an image: its ``word`` and the reason, the file of its ``run``, and the duration in
+    ``seconds``."""
 
     image: ImageName
     model: str
@@ -405,8 +408,8 @@ class MatrixCell:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The table: ``images`` with the newest of a repository first, ``proofs`` such as ``prove`` or ``bench quick``, and
-    a cell for each of their combinations."""
+    """The table. ``images`` has the newest image of each repository first; ``proofs`` are such as ``prove`` or ``bench
+    quick``. Each combination has a cell."""
 
     images: tuple[ImageName, ...]
     models: tuple[str, ...]
@@ -419,7 +422,7 @@ class Matrix:
 
 
 def models_of(lock: Lock, evidence: Iterable[ImageEvidence]) -> tuple[str, ...]:
-    """The models that images are paired with or were run with, sorted."""
+    """All models that are paired with an image, or were run with one, sorted."""
     run_with = {each.run.subject.model for image in evidence for each in image.last}
     return tuple(sorted({*lock.models, *filter(None, run_with)}))
 
@@ -448,12 +451,13 @@ def word_of(judged: JudgedRun) -> CellWord:
     return "stale" if judged.stale else _BY_VERDICT[judged.run.verdict]
 
 
-# The runs of two images side by side: the same kind, name and model, and the figures that both measured.
+# Pairs of runs of two images with the same kind, name and model, and the figures of both.
 
 
 @dataclass(frozen=True)
 class FigurePair:
-    """One figure of two runs under the same conditions; None if a run has not measured it. ``figure`` is either."""
+    """One figure of two runs under the same conditions; None if a run did not measure it. ``figure`` is one of the
+    two."""
 
     figure: Figure
     before: Figure | None
@@ -461,7 +465,7 @@ class FigurePair:
 
     @property
     def change(self) -> float | None:
-        """The change of the mean as a fraction; None if there is nothing to compare."""
+        """The change of the mean as a fraction; None if the two cannot be compared."""
         if not (self.before and self.after and self.before.values and self.after.values and self.before.mean):
             return None
         return (self.after.mean - self.before.mean) / abs(self.before.mean)
@@ -469,8 +473,8 @@ class FigurePair:
 
 @dataclass(frozen=True)
 class RunPair:
-    """The last runs of one kind, name and model on two images. ``unlike`` says what else differs, so that their figures
-    cannot be compared; ``goldens`` names the conversations that give other tokens."""
+    """The last runs of one kind, name and model on two images. ``unlike`` has other differences, which make the figures
+    incomparable; ``goldens`` names the conversations with different tokens."""
 
     kind: Kind
     name: str

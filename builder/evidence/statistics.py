@@ -1,10 +1,10 @@
-"""Statistics of measurements: how two series differ, whether one is sure enough, and how often a check is repeated.
+"""Statistics of measurements: the difference of two series, its certainty, and the number of repeats of a check.
 
-Two images are measured in several rounds, by turns, each round with several runs. Rates and times are compared by their
-logarithms, so that a difference is a share; it lies in a band by Student's t. Nothing is measured here.
+Two images are measured alternately in several rounds, each round with several runs. Rates and times are compared by
+their logarithms, so a difference is a share. Its confidence band comes from Student's t. Nothing is measured here.
 
-Whether two images rate texts alike is decided text by text: how far the second is from the first, beside how far the
-first is from itself in other batches.
+Whether two images rate texts alike is decided text by text. The distance of the second from the first is compared with
+the distance of the first from itself in other batches.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ Direction = Literal["higher", "lower"]
 Rounds: TypeAlias = Sequence[Sequence[float]]
 
 CONFIDENCE = 0.999
-"""The share of comparisons whose band holds the true difference."""
+"""The share of comparisons whose band contains the true difference."""
 FEWEST_ROUNDS = 3
 MOST_ROUNDS = 8
 NARROW = 0.05
-"""The half width of a band that needs no further round: a difference of a tenth lies outside of it."""
+"""A band of at most this half width needs no further round: a difference of a tenth is outside the band."""
 SMALLEST = 0.02
-"""The smallest difference that is reported, however sure it is."""
+"""The smallest difference that is reported, even if a smaller one is certain."""
 LEAST_SAMPLES = 2
 """A single sample says nothing about its spread."""
 
 FEWEST_REPEATS = 4
-"""Two whole and two streamed, where the two ways alternate."""
+"""Two whole and two streamed answers, if a check alternates between them."""
 MOST_REPEATS = 10
 _FEWEST_VALUES = 3
 # The usual spread of decoding: https://github.com/eugr/llama-benchy
 _SPREAD = 0.05
-# Rounds whose variance exceeds that of the runs within them by this factor count as the measurements.
+# Each round counts as one measurement if the variance between rounds exceeds the variance within by this factor.
 _UNLIKE = 2.0
 
 
 Likeness = Literal["identical", "equivalent", "different", "cannot tell"]
 FALSE_ALARMS = 0.01
-"""The largest share of comparisons of an image with itself in which any of the verdicts together is `different`."""
+"""If an image is compared with itself, the largest probability that any of the verdicts is `different`."""
 FLOOR = 0.001
-"""A distance that is nobody's fault: rounding moves the logarithm of a probability by so much."""
+"""A distance that rounding explains: it changes the logarithm of a probability by about this much."""
 FACTOR = 2.0
-"""The second is as the first while it is at most so many times as far from the first as the first from itself."""
+"""The second is like the first if its distance is at most this many times the distance of the first from itself."""
 
 
 @dataclass(frozen=True)
 class SeriesComparison:
-    """``change`` is the difference as a share of the first (-0.1: a tenth less), between ``low`` and ``high`` with
-    `CONFIDENCE`; ``values`` counts the measurements."""
+    """``change`` is the difference as a share of the first (-0.1: a tenth less). ``low`` and ``high`` are its band at
+    `CONFIDENCE`; ``values`` counts the measurements of each side."""
 
     verdict: Judgement
     change: float
@@ -63,14 +63,14 @@ class SeriesComparison:
 
     @property
     def is_settled(self) -> bool:
-        """True if a further round would hardly change the verdict."""
+        """True if another round is unlikely to change the verdict."""
         return self.verdict != "no difference" or max(self.change - self.low, self.high - self.change) <= NARROW
 
 
 def compare_runs(first: Rounds, second: Rounds, better: Direction, together: int = 1) -> SeriesComparison:
-    """Compares the rounds of the first with those of the second. The more figures are judged ``together``, the surer
-    each verdict has to be: it takes `FEWEST_ROUNDS` of each and a band without zero. A value that is not positive makes
-    the two incomparable."""
+    """Compares two series of rounds. A verdict other than `no difference` requires `FEWEST_ROUNDS` of each, a band
+    without zero, and a change of at least `SMALLEST`. The more figures are judged ``together``, the wider the band.
+    Values that are not positive cannot be compared."""
     sides = [
         [[math.log(v) if v > 0 else math.nan for v in runs] for runs in rounds if runs] for rounds in (first, second)
     ]
@@ -79,8 +79,8 @@ def compare_runs(first: Rounds, second: Rounds, better: Direction, together: int
     if min(counts) < LEAST_SAMPLES or not all(map(math.isfinite, flat[0] + flat[1])):
         return SeriesComparison("no difference", 0.0, -1.0, math.inf, counts)
 
-    # One-way analysis of variance, rounds within sides: where rounds differ clearly more than the runs within them, the
-    # rounds are what was measured, and they are few; otherwise every run counts.
+    # One-way analysis of variance, rounds within sides. If rounds differ clearly more than the runs within them, each
+    # round counts as one measurement; otherwise each run does.
     within = math.fsum(_squares(runs) for rounds in sides for runs in rounds)
     total = math.fsum(map(_squares, flat))
     between = max(total - within, 0.0)
@@ -101,8 +101,8 @@ def compare_runs(first: Rounds, second: Rounds, better: Direction, together: int
 
 
 def paired_band(differences: Sequence[float], confidence: float) -> tuple[float, float, float]:
-    """The mean of paired differences, and the band in which the true one lies with this ``confidence``: an endless one
-    of a single difference."""
+    """The mean of paired differences, and its band with this ``confidence``. The band of a single difference is
+    infinite."""
     mean, freedom = fmean(differences), len(differences) - 1
     if not freedom:
         return mean, -math.inf, math.inf
@@ -113,9 +113,9 @@ def paired_band(differences: Sequence[float], confidence: float) -> tuple[float,
 
 @dataclass(frozen=True)
 class LikenessComparison:
-    """``change`` is of the perplexity, as a share, between ``low`` and ``high``; ``apart`` is the mean distance of the
-    second from the first, ``noise`` that of the first from itself. ``needed`` counts the texts that would tell, 0 where
-    the verdict is sure."""
+    """``change`` is the change of perplexity as a share, with its band from ``low`` to ``high``. ``apart`` is the mean
+    distance of the second from the first, ``noise`` of the first from itself. ``needed`` estimates the number of texts
+    for a verdict; 0 if there is one."""
 
     verdict: Likeness
     change: float
@@ -129,12 +129,14 @@ class LikenessComparison:
 def compare_likeness(
     noise: Sequence[float], apart: Sequence[float], growth: Sequence[float], together: int
 ) -> LikenessComparison:
-    """Compares two raters by text: the distances of the first from itself (``noise``) and of the second from the first
-    (``apart``), means of logarithms of probabilities, and the ``growth`` of the logarithm of the perplexity.
+    """Compares two raters text by text. ``noise`` has the distances of the first from itself, and ``apart`` the
+    distances of the second from the first: means of logarithms of probabilities. ``growth`` has the changes of the
+    logarithm of the perplexity.
 
-    Different are they where either band lies beyond its bound: that of the ratio of the distances (each with `FLOOR`)
-    above `FACTOR`, or that of the growth outside of `FLOOR` and `FACTOR` times the noise's. The bound on false alarms
-    is Bonferroni's: of ``together`` comparisons with two bands each, all hold with a probability of 1 - `FALSE_ALARMS`.
+    The raters are different if one of two bands is outside its bound. The bound on the ratio of the distances (each
+    plus `FLOOR`) is `FACTOR`; the bound on the growth is `FLOOR` plus `FACTOR` times the noise, up and down. By
+    Bonferroni's correction, the bands of ``together`` comparisons, two each, are all right with a probability of 1 -
+    `FALSE_ALARMS`.
     """
     confidence = 1 - FALSE_ALARMS / (2 * together)
     mean_apart, mean_noise = fmean(apart), fmean(noise)
@@ -158,8 +160,9 @@ def compare_likeness(
 
 @dataclass(frozen=True)
 class PerplexityChange:
-    """The change of perplexity over all texts, as a share, between ``low`` and ``high``. ``highest_low`` and
-    ``lowest_high`` are of the bands of each kind at each depth: the largest change that is sure, up and down."""
+    """The change of perplexity over all texts as a share, with its band from ``low`` to ``high``. ``highest_low`` and
+    ``lowest_high`` come from the bands of each kind of text at each depth: the largest certain increase and
+    decrease."""
 
     change: float
     low: float
@@ -168,15 +171,16 @@ class PerplexityChange:
     lowest_high: float
 
     def within(self, limit: float) -> Literal["pass", "fail", "unclear"]:
-        """It passes where the band lies within the share ``limit``, up and down; it fails where that band, or the one
-        of a kind at a depth, lies outside."""
+        """Passes if the band over all texts is within plus or minus ``limit``, a share. Fails if that band, or the band
+        of one kind at one depth, is outside."""
         if max(self.low, self.highest_low) > limit or min(self.high, self.lowest_high) < -limit:
             return "fail"
         return "pass" if -limit <= self.low and self.high <= limit else "unclear"
 
 
 def perplexity_change(series: Sequence[Sequence[float]]) -> PerplexityChange:
-    """The change by the growths of the logarithm of the perplexity, by text, for each kind at each depth."""
+    """The change of perplexity. Each series has the growths of its logarithm by text, for one kind of text at one
+    depth."""
     grown, low, high = paired_band([each for values in series for each in values], 1 - FALSE_ALARMS)
     bands = [paired_band(values, 1 - FALSE_ALARMS / len(series)) for values in series]
     of_kinds = max(lowest for _, lowest, _ in bands), min(highest for _, _, highest in bands)
@@ -184,33 +188,33 @@ def perplexity_change(series: Sequence[Sequence[float]]) -> PerplexityChange:
 
 
 def expm1(logarithm: float) -> float:
-    # vLLM writes -9999 for the logarithm of nothing: the exponential of that is no number that JSON has.
+    # vLLM writes -9999 for the logarithm of zero. JSON has no number for its exponential, so the exponent is limited.
     return math.expm1(min(logarithm, 70.0))
 
 
 def sign_test(first: int, second: int) -> float:
-    """The probability that of so many pairs which differ, at least so many speak for one side by chance: the exact sign
-    test, two-sided, as McNemar's for answers that are right on one side alone."""
+    """The probability that chance alone divides the differing pairs at least this unevenly. This is the exact two-sided
+    sign test, or McNemar's test for answers that are correct on only one side."""
     both = first + second
     tail = sum(math.comb(both, count) for count in range(min(first, second) + 1))
     return min(1.0, 2 * tail * 0.5**both)
 
 
 def spread(values: Sequence[float]) -> float:
-    """The coefficient of variation of a sample; 0 of fewer than two values, or without a mean."""
+    """The coefficient of variation of a sample; 0 for fewer than two values or if the mean is 0."""
     if len(values) < LEAST_SAMPLES or not (mean := fmean(values)):
         return 0.0
     return math.sqrt(_squares(values) / (len(values) - 1)) / abs(mean)
 
 
 def needs_more(passed: Sequence[bool]) -> bool:
-    """True while results do not show enough: `FEWEST_REPEATS` that agree do; where some passed and some failed,
-    `MOST_REPEATS` show how often."""
+    """True if more results are needed. `FEWEST_REPEATS` are enough if they agree; otherwise `MOST_REPEATS` are
+    needed."""
     return len(passed) < (FEWEST_REPEATS if len(set(passed)) < 2 else MOST_REPEATS)
 
 
 def needs_more_values(series: Sequence[Sequence[float]]) -> bool:
-    """True while one of several series of values spreads too far for its mean to be sure."""
+    """True if the spread of one of the series is still too large for a reliable mean."""
     count = min(map(len, series), default=MOST_REPEATS)
     if count >= MOST_REPEATS:
         return False
@@ -223,7 +227,7 @@ def _squares(values: Sequence[float]) -> float:
 
 
 def _quantile(share: float, freedom: int) -> float:
-    """The value below which ``share`` of Student's distribution lies."""
+    """The ``share`` quantile of Student's distribution."""
     low, high = 0.0, 1.0
     while _cumulative(high, freedom) < share:
         high *= 2

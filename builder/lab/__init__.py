@@ -1,1 +1,1 @@
-"""Everything found out about images or made beside them: bench, prove, bisect, upgrade, checkpoints, report."""
+"""Investigations of images: bench, prove, bisect, upgrade, checkpoints, report."""

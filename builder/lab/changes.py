@@ -1,8 +1,4 @@
-"""The contents of two images are compared, the most likely culprits first.
-
-The changes come first, then the contents of an image, the two images, the build of today, differences of files as
-text, upstream commits, and edits in a build directory.
-"""
+"""Compares the contents of two images; the most likely culprits come first."""
 
 from __future__ import annotations
 
@@ -47,7 +43,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class ValueChange:
-    """A named value that differs; None on the side that lacks it."""
+    """A named value that differs; None if a side lacks it."""
 
     name: str
     before: str | None
@@ -56,7 +52,7 @@ class ValueChange:
 
 @dataclass(frozen=True)
 class SourceChange:
-    """A source that moved. ``git`` is its address; empty if neither side was taken from git."""
+    """A source with a new version. ``git`` is its address; empty if neither side was taken from git."""
 
     name: str
     before: Version | None
@@ -66,8 +62,8 @@ class SourceChange:
 
 @dataclass(frozen=True)
 class SourcePatchChange:
-    """A pull request or another patch on a source, by the label of its ``patch``, with the SHA-256 of its diff on
-    either side."""
+    """A pull request or another patch on a source. ``patch`` is its label; ``before`` and ``after`` are the SHA-256 of
+    its diff."""
 
     source: str
     patch: str
@@ -78,7 +74,7 @@ class SourcePatchChange:
 
 @dataclass(frozen=True)
 class PackageChange:
-    """A Python package that differs; ``other files`` is the same version with other hashes."""
+    """A Python package that differs. ``other files``: the same version with other hashes."""
 
     name: str
     kind: PackageKind
@@ -110,7 +106,7 @@ def changes_between(before: ImageContents, after: ImageContents) -> Changes:
         for (source, patch), old, new in differing(before.patches, after.patches)
     )
     return Changes(
-        sources=tuple(sources)[::-1],  # vLLM before FlashInfer: it changes most, and breaks most
+        sources=tuple(sources)[::-1],  # vLLM before FlashInfer: vLLM changes most, and is the most frequent culprit
         patches=tuple(patches),
         packages=package_changes(before.packages, after.packages),
         build_packages=package_changes(before.build, after.build),
@@ -119,20 +115,20 @@ def changes_between(before: ImageContents, after: ImageContents) -> Changes:
 
 
 def differing(before: Mapping[K, V], after: Mapping[K, V]) -> Iterator[tuple[K, V | None, V | None]]:
-    """Yields the keys of which the values differ, sorted, with the value on either side."""
+    """Yields the keys with different values, sorted, with both values."""
     for key in sorted(before.keys() | after.keys()):
         if (old := before.get(key)) != (new := after.get(key)):
             yield key, old, new
 
 
 def kind_of(before: object, after: object) -> Kind:
-    """The kind of a change between two values; None is a missing one."""
+    """The kind of a change between two values; None stands for a missing value."""
     return "added" if before is None else "removed" if after is None else "changed"
 
 
 def package_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[PackageChange, ...]:
-    """The packages that differ, those with an older version first. A value is a version, and what else identifies the
-    files after a space."""
+    """The packages that differ, downgrades first. A value is a version, which may be followed by a space and a digest
+    of the files."""
     changes = []
     for name, left, right in differing(before, after):
         old, new = (identity.partition(" ")[0] if identity else None for identity in (left, right))
@@ -154,9 +150,9 @@ UPSTREAM = {
 
 @dataclass(frozen=True)
 class ImageContents:
-    """The contents of an image. ``git`` has the address of each source taken from git, ``patches`` the SHA-256 of
-    each patch by its source and label, ``packages`` the version of each Python package and a digest of its files,
-    ``build`` the same for packages that are only built with."""
+    """The contents of an image. ``git`` has the address of each source from git, and ``patches`` the SHA-256 of each
+    patch by its source and label. ``packages`` has the version of each Python package and a digest of its files;
+    ``build`` has the same for packages that are only needed to build."""
 
     base: str = ""
     sources: Mapping[str, Version] = field(default_factory=dict)
@@ -167,8 +163,8 @@ class ImageContents:
 
 
 def _patch_hashes(part: BuildPart) -> dict[tuple[str, str], str]:
-    """The SHA-256 of each patch that a part of a build directory takes, by its source and label; no other input has a
-    space in its name."""
+    """The SHA-256 of each patch of a part of a build directory, by source and label. Only labels of patches contain a
+    space."""
     return {
         (source, label): sha256.removeprefix("sha256:")
         for source, takes in part.takes.items()
@@ -177,13 +173,14 @@ def _patch_hashes(part: BuildPart) -> dict[tuple[str, str], str]:
     }
 
 
-# Two numbered images, and their contents as far as both are known.
+# Two numbered images, and the contents that are known for both.
 
 
 @dataclass(frozen=True)
 class ComparedImage:
-    """One of the two images. ``directory`` is None if its build directory is gone or damaged, and for an adopted image,
-    whose contents are ``adopted``; ``pairings`` has the present or former pairing of each model with it."""
+    """One of the two images. ``directory`` is None for an adopted image, and if the build directory is missing or
+    damaged. ``adopted`` has the contents of an adopted image. ``pairings`` has the present or earlier pairing of each
+    model with the image."""
 
     name: ImageName
     image: NumberedImage
@@ -193,7 +190,7 @@ class ComparedImage:
 
     @property
     def knows_base(self) -> bool:
-        """True if its build recorded the packages of the base image."""
+        """True if the build recorded the packages of the base image."""
         return bool(self.directory and any("base packages" in part.takes for part in self.directory.parts))
 
 
@@ -217,13 +214,13 @@ def compared_image(project: Project, lock: Lock, name: ImageName) -> tuple[Compa
 
 
 def contents_of_both(lock: Lock, before: ComparedImage, after: ComparedImage) -> tuple[ImageContents, ImageContents]:
-    """The contents of each image, limited to what is known of both."""
+    """The contents of both images, limited to what is known for both."""
     sides, both = (before, after), [contents_of(lock, side) for side in (before, after)]
     if any(side.directory is None and not (side.adopted and side.adopted.packages) for side in sides):
         both = [ImageContents(sources=each.sources, git=each.git) for each in both]
     elif before.adopted or after.adopted:
         both = [ImageContents(sources=each.sources, git=each.git, packages=_versions(each)) for each in both]
-        # Without pins of the base, a build does not know its packages: pip and wheel of Debian may be in both images.
+        # Without pins of the base, a build does not know its packages: both images may contain Debian's pip and wheel.
         for own, side in zip(both, sides, strict=True):
             if side.directory and not side.knows_base:
                 kept = ({name: at for name, at in each.packages.items() if name in own.packages} for each in both)
@@ -232,21 +229,21 @@ def contents_of_both(lock: Lock, before: ComparedImage, after: ComparedImage) ->
 
 
 def _versions(contents: ImageContents) -> dict[str, str]:
-    """The versions of the packages that are not made from the sources."""
+    """The versions of the packages that are not built from the sources."""
     made = {name for source in contents.sources for name in (source, *PACKAGES_BUILT_FROM.get(source, ()))}
     return {name: at.partition(" ")[0] for name, at in contents.packages.items() if name not in made}
 
 
 def are_same(before: ComparedImage, after: ComparedImage) -> bool:
-    """True if one of the two was adopted, and its content is byte for byte that of the other."""
+    """True if one of the images was adopted and their contents are byte for byte equal."""
     has_adopted = bool(before.image.adopted or after.image.adopted)
     return has_adopted and before.image.fingerprint == after.image.fingerprint
 
 
 def contents_of(lock: Lock, side: ComparedImage) -> ImageContents:
-    """The known contents of an image. An adopted image's sources are taken to be of their own projects, which know the
-    commits between two of them. Without its build directory only the versions of an image are known, and the addresses
-    of its sources come from the pins of its definition."""
+    """The known contents of an image. The sources of an adopted image are assumed to come from the upstream projects,
+    so the commits between two versions can be found. Without its build directory, only the versions of an image are
+    known, and the addresses of its sources come from the pins of its definition."""
     image = side.image
     if image.adopted:
         return ImageContents("", image.versions, UPSTREAM, packages=side.adopted.packages if side.adopted else {})
@@ -270,20 +267,20 @@ def contents_of(lock: Lock, side: ComparedImage) -> ImageContents:
 
 
 def _with_whole_commit(version: Version, commits: Iterable[str | None]) -> Version:
-    """The version with the one of ``commits`` that begins with its own digits: a number has only the first ones."""
+    """The version with a full commit: the one of ``commits`` that begins with the version's few digits."""
     start = version.commit or "-"
     return replace(version, commit=next((each for each in commits if each and each.startswith(start)), version.commit))
 
 
 def extra_mods(workspace: Workspace, name: ImageName, image: NumberedImage) -> tuple[str, ...]:
-    """The mods of an image that neither its recipe nor its definition requests today: they were given with ``--mod``,
-    or the recipe has dropped them since. Raises EngineError, and the errors of its files."""
+    """The mods of an image that neither its recipe nor its definition requests today: they came from ``--mod``, or the
+    recipe no longer has them. Raises EngineError, and the errors of its files."""
     project = workspace.project
     target = find_target(project, image.recipe or image.definition)
     chain = load_chain(project, definition_of(project, target), machine.platform(workspace.engine))
     requested = {name_of(mod) for definition in chain for mod in definition.mods}
     requested |= {name_of(mod) for mod in (target.recipe.mods if target.recipe else ())}
-    try:  # in the order in which they were baked, as far as the build directory shows it
+    try:  # in the order of the build, if the build directory shows it
         order = [*build_directory.read_build_directory(project, name).mods, *image.mods]
     except FileProblemsError:
         order = [*image.mods]
@@ -298,7 +295,7 @@ CONTEXT = 3
 
 @dataclass(frozen=True)
 class FileChange:
-    """A file that differs: the lines of a unified diff without its header, or a ``note`` in their place."""
+    """A file that differs: the lines of a unified diff without its header, or a ``note`` instead."""
 
     path: str
     kind: Kind
@@ -309,7 +306,7 @@ class FileChange:
 def of_files(
     before: Mapping[str, StagedFile | PlainFile], after: Mapping[str, StagedFile | PlainFile]
 ) -> Iterator[FileChange]:
-    """Yields the files that differ, by their paths."""
+    """Yields the files that differ, sorted by path."""
     for path, old, new in differing(before, after):
         if old and new and old.content == new.content:
             yield FileChange(path, "changed", (), "executable now" if new.executable else "is no longer executable")
@@ -318,8 +315,7 @@ def of_files(
 
 
 def read_files(folder: Path, names: Iterable[str] | None = None) -> dict[str, StagedFile]:
-    """The files in ``folder`` by their paths: those called ``names``, or all. One that cannot be read counts as
-    missing."""
+    """The files in ``folder`` by path: the files ``names``, or all. An unreadable file counts as missing."""
     if names is None:
         names = (path.relative_to(folder).as_posix() for path in build_directory.build_directory_files(folder))
     read = {}
@@ -331,7 +327,7 @@ def read_files(folder: Path, names: Iterable[str] | None = None) -> dict[str, St
 
 
 def of_contents(old: bytes | None, new: bytes | None, name: str) -> FileChange:
-    """The difference between two contents, of which at most one is missing."""
+    """The difference between two contents; at most one is None, for a missing file."""
     if old is None or new is None:
         return FileChange(name, kind_of(old, new), (), f"{len(old or new or b''):,} bytes")
     before, after = _lines(old), _lines(new)
@@ -353,14 +349,14 @@ def _lines(content: bytes) -> list[str] | None:
     return lines[:-1] if not lines[-1] else [*lines[:-1], f"{lines[-1]}\n\\ No newline at the end"]
 
 
-# Upstream commits behind sources that moved, from the mirrors of their repositories.
+# Upstream commits of sources with a new version, from the mirrors of their repositories.
 
 _WITHOUT_NETWORK = 5  # commits
 
 
 @dataclass(frozen=True)
 class UpstreamCommits:
-    """A source that moved, with the commits that it gained and lost (after a force-push, or on the way back);
+    """A source with a new version, and the commits that it gained and lost (lost after a force-push or a downgrade).
     ``unknown_reason`` says why they are not known."""
 
     change: SourceChange
@@ -372,8 +368,8 @@ class UpstreamCommits:
 def commits_of(
     project: Project, changes: Changes, commit_filter: CommitFilter | None, report: Report
 ) -> tuple[UpstreamCommits, ...]:
-    """The sources that moved, with their commits. A repository that does not answer is no error. Without a filter no
-    network is used: the mirror gives the newest commits, if it has both ends."""
+    """The sources with a new version, and their commits. A repository that does not answer causes no error. Without a
+    filter, nothing is fetched: the newest commits come from the mirror, if it has both ends."""
     from builder.sources import mirror
 
     commits = []
@@ -403,12 +399,13 @@ def commits_of(
     return tuple(commits)
 
 
-# Edits in a build directory since the number was built. plan.json has the inputs of each step, images.lock their hash;
-# each file is compared with its step. Labels in the bake file do not count: the image's fingerprint covers them.
+# Edits in a build directory since the number was built. plan.json contains the inputs of each step, and images.lock
+# their hash. Each file is compared with its step. Labels in the bake file are ignored: the image's fingerprint covers
+# them.
 
 
 def build_directory_edits(directory: BuildDirectory, image: NumberedImage) -> Iterator[str]:
-    """Yields a line for each file that differs, by its path in the directory."""
+    """Yields a line for each file that differs, with its path in the directory."""
     if plan_model.input_hash(directory.steps) != image.input_hash:
         yield "plan.json does not have the input hash that images.lock records"
     try:
@@ -428,7 +425,7 @@ def build_directory_edits(directory: BuildDirectory, image: NumberedImage) -> It
 
 
 def _edited_texts(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator[str]:
-    """The Dockerfile, the metadata, scripts and patches that differ from what their step takes."""
+    """Yields the edits of the Dockerfile, the metadata, scripts and patches, compared with the input of their steps."""
     hashes = {
         step if key == "text" else key: sha256
         for step in ("Dockerfile", "build-metadata.yaml")
@@ -456,7 +453,7 @@ def _edited_packages(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator
             return
         listed[path] = {package.name: making.requirement_identity(package) for package in packages}
     to_build, usual = listed.pop("python/build.txt", {}), listed.pop("python/packages.txt", {})
-    # Packages with their own requirements file are installed from it before a build, too.
+    # Packages with their own requirements file are installed from that file before a build, too.
     elsewhere = {name: at for packages in listed.values() for name, at in packages.items()}
     also = {name: at for name, at in elsewhere.items() if name in required}
     for shown, takes, now in (
@@ -477,7 +474,7 @@ def _edited_mods(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator[str
 
 
 def _outdated(directory: BuildDirectory, present: Mapping[str, StagedFile]) -> Iterator[str]:
-    """Yields what is valid in the bake file, and differs from what was written for this image."""
+    """Yields parts of the bake file that are valid but differ from the original ones of this image."""
     for part in directory.parts:
         name = part.definition or making.TARGET
         try:

@@ -1,7 +1,7 @@
-"""The likely causes of a failure: everything that differs from when a model worked, ranked, each with its undo.
+"""The likely causes of a failure: all differences from the last working state, ranked, each with its undo.
 
-These are pure functions. A cause has a weight by its part. The text of the failure, known faults, and what has worked
-here before change that weight.
+These are pure functions. Each part has a weight. The text of the failure, known faults, and earlier working states
+change that weight.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Axis = Literal["machine", "image", "mods", "template", "recipe", "weights"]
 
 @dataclass(frozen=True)
 class LikelyCause:
-    """One thing that changed, with its ``details``, and what undoes it. ``reasons`` explain its rank; a larger
-    ``weight`` is more likely."""
+    """A change with its ``details``, and how to undo it. ``reasons`` explain its rank; a larger ``weight`` is more
+    likely."""
 
     axis: Axis
     text: str
@@ -34,7 +34,7 @@ class LikelyCause:
     reasons: tuple[str, ...] = ()
 
 
-# The kind of a failure by its text, and the weights that this kind adds to causes.
+# The kind of a failure, from its text, and the weights that the kind adds to causes.
 
 FailureKind = Literal["network", "GPU", "memory", "software", "options", "template", "files", ""]
 
@@ -110,13 +110,13 @@ def _kind_reasons(kind: FailureKind, part: str) -> list[str]:
     return [f"the failure concerns {_KINDS[kind].words}"] if _of_kind(kind, part) else []
 
 
-# The machine. An update of the system changes several parts at once: of these, kernel and driver stop a server.
+# The machine. A system update changes several parts at once; usually, its kernel or driver stops a server.
 
 _PARTS: Mapping[str, int] = _weights(
     "GPU 70, memory 62, driver 61, kernel 60, CMA 55, links 50, firmware 44, parameters 43, free memory 40, "
     "power 30, governor 25, toolkit 22, engine 20, distribution 12, processor 10"
 )
-# The firmware of the links, and firmware that no start depends on.
+# The firmware of the links, and firmware that no start needs.
 _FIRMWARE = ((r"^RoCE|ConnectX|CX-?7", 52), (r"^NVMe|SSD|Wi-?Fi|Bluetooth|UEFI (?:dbx|db|KEK)|TPM|dbx", 6))
 
 
@@ -127,8 +127,8 @@ def machine_causes(
     nodes: int,
     worked: Iterable[Machine],
 ) -> Iterator[LikelyCause]:
-    """The causes in the machines. Each change has the name of its node, empty for a single machine. ``faults`` are the
-    known faults by part, ``worked`` the machines of all states that worked."""
+    """The causes in the machines. Each change has the name of its node; empty for a single machine. ``faults`` are the
+    known faults by part. ``worked`` has the machines of all working states."""
     seen = [machine_record.known_parts(each) for each in worked]
     for node, change in changes:
         part, reasons = change.part, _kind_reasons(kind, change.part)
@@ -174,13 +174,13 @@ def _undo(change: MachineChange, where: str) -> str:
 
 # The image, its mods, the recipe, the template and the weights.
 
-# Packages that run the model, and those that start it.
+# Packages that run the model, and packages that start it.
 _KERNEL_PACKAGES = re.compile(
     r"nvidia-nccl\S*|nvidia-cud\S*|nvidia-cublas\S*|torch|triton|flashinfer\S*|flash-attn\S*|cutlass\S*|nvidia-cutlass\S*"
     r"|tilelang|instanttensor|fastsafetensors|xgrammar|b12x\S*|deep-gemm\S*"
 )
 _START_PACKAGES = re.compile(r"vllm\S*|transformers|tokenizers|huggingface-hub|mistral-common|compressed-tensors|ray")
-# Options that decide how much memory a server takes.
+# Options that affect the memory of a server.
 _SIZES = frozenset(
     {
         *("gpu-memory-utilization", "gpu-memory-utilization-gb", "max-model-len", "max-num-seqs", "kv-cache-dtype"),
@@ -199,7 +199,7 @@ def package_weight(name: str, failure: str) -> int:
 
 
 def mentions(failure: str, name: str) -> bool:
-    """True if the failure names an option, a variable, a package or a value; short words do not count."""
+    """True if the failure names an option, a variable, a package or a value; short names do not count."""
     if len(name) < _SHORTEST_NAME:
         return False
     pattern = re.escape(name.replace("_", "-")).replace(r"\-", "[-_ ]?")
@@ -216,7 +216,7 @@ def image_cause(
     *,
     has_worked: bool,
 ) -> LikelyCause:
-    """The image as a cause. ``details`` are its differences with their weights, ``faults`` its known faults."""
+    """The image as a cause. ``details`` are its differences with their weights; ``faults`` are its known faults."""
     ordered = sorted(details, key=lambda pair: -pair[0])
     weight = _IMAGE + max((value for value, _ in ordered), default=0) + min(len(ordered), 5) + _of_kind(kind, "image")
     reasons = _kind_reasons(kind, "image")
@@ -238,7 +238,7 @@ def served_causes(
     before: OptionsInUse, after: OptionsInUse, alone: OptionsInUse, model: str, kind: FailureKind, failure: str
 ) -> Iterator[LikelyCause]:
     """The causes in the recipe and the typed options, in the recipe's template, and in the weights. ``alone`` are the
-    options that the recipe gives."""
+    recipe's options without typed ones."""
     file = after.recipe or before.recipe
     log = f"`git log -p -- {shlex.quote(file)}` shows who changed it"
     if before.recipe and after.recipe and before.recipe != after.recipe:

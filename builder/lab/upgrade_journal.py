@@ -1,8 +1,8 @@
-"""The journal of an upgrade, in the state folder, is written at its begin, when the candidate is built, and when the
-result is known. Each step in between can be repeated, so that a killed upgrade continues from there.
+"""The journal of an upgrade, in the state folder. It is written at the start, after the build of the candidate, and
+when the result is known. Each step between these can be repeated, so a killed upgrade continues from the last entry.
 
-One upgrade of a model runs at a time, by a lock that ends with its process. Anybody may have written
-the file: its names keep the grammars of images.lock, and it does not say how the model is served.
+A lock allows one upgrade of a model at a time, and ends with its process. The file is untrusted: its names must match
+the grammars of images.lock, and it does not decide how the model is served.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 Result = Literal["", "promoted", "rejected", "aborted", "unchanged"]
-# What a journal may hold.
+# The valid texts of a journal.
 ModelText: TypeAlias = Annotated[str, checking.pattern("model-name")]
 SourceText: TypeAlias = Annotated[str, checking.pattern("part")]
 RefText: TypeAlias = Annotated[str, checking.pattern("line")]
@@ -32,10 +32,10 @@ ImageText: TypeAlias = Annotated[str, f"(?:{checking.pattern('image-name')})?"]
 
 @dataclass(frozen=True)
 class Upgrade:
-    """An upgrade of ``model`` so far. ``target`` is the file of its recipe, which is built and served; ``update`` maps
-    each source that moves to the ref to take, or None for the definition's. ``before`` is the image that served at the
-    start, empty if none; ``served`` is True if its server ran. ``candidate`` is empty until it is built, ``result``
-    until it is known; ``why`` are its reasons."""
+    """The state of an upgrade of ``model``. ``target`` is the file of its recipe, which is built and served. ``update``
+    maps each updated source to its new ref, or to None for the definition's ref. ``before`` is the image that served at
+    the start, or empty; ``served`` is True if its server ran. ``candidate`` is empty before it is built, ``result``
+    before it is known; ``why`` has the reasons for the result."""
 
     target: str
     model: ModelText
@@ -50,17 +50,18 @@ class Upgrade:
 
     @property
     def stage(self) -> str:
-        """The step under way: ``build`` and ``test`` of a candidate, then ``settle``, which serves what counts."""
+        """The current step: ``build`` and ``test`` of a candidate, then ``settle``, which serves the resulting
+        image."""
         return "settle" if self.result else "test" if self.candidate else "build"
 
     @property
     def progress(self) -> str:
-        """The stage in words."""
+        """The stage as text."""
         return f"{self.stage} of {self.candidate}" if self.candidate else self.stage
 
     @property
     def candidate_image(self) -> ImageName:
-        """The candidate, once it is built."""
+        """The candidate, after it is built."""
         return image_name(self.candidate)
 
     @property
@@ -81,14 +82,14 @@ def journal_of(project: Project, model: str) -> Journal[Upgrade]:
     )
 
 
-# ^C and other signals put the server back. After kill -9 the candidate may still run in the place of the model's own
-# server; the next command ends it, or says how.
+# ^C and other signals restore the server. After kill -9, the candidate may still run in place of the model's own
+# server. The next command stops it, or reports how to stop it.
 
 
 @dataclass(frozen=True)
 class InterruptedUpgrade:
-    """An upgrade that was ended too early; `upgrade` with ``text`` continues it. ``upgrade`` is None if its journal
-    cannot be read, for the reason ``problem``."""
+    """An interrupted upgrade; the command `upgrade` with ``text`` continues it. ``upgrade`` is None if its journal
+    cannot be read; ``problem`` is the reason."""
 
     model: str
     text: str
@@ -107,7 +108,7 @@ class InterruptedUpgrade:
 
 
 def interrupted_upgrades(project: Project, lock: Lock) -> Iterator[InterruptedUpgrade]:
-    """The upgrades of a project that no process continues, by model."""
+    """The interrupted upgrades of a project that no process continues, by model."""
     for path in sorted(project.upgrading.glob("*.json")):
         model = unquote(path.stem)
         journal = journal_of(project, model)
@@ -118,5 +119,5 @@ def interrupted_upgrades(project: Project, lock: Lock) -> Iterator[InterruptedUp
         except ConflictError as error:
             yield InterruptedUpgrade(model, model, None, f"{error.message}; {error.hint}")
             continue
-        if upgrade is not None:  # it has just ended
+        if upgrade is not None:  # None: the upgrade has just ended
             yield InterruptedUpgrade(model, model if model in lock.models else upgrade.target, upgrade)

@@ -1,9 +1,8 @@
-"""Two numbers side by side: units that can be taken from either, and the build directory of any mixture.
+"""Mixtures of two numbers: the units that can come from either number, and the build directory of any mixture.
 
-The span of two numbers and its mixtures come first, then the recipe, texts side by side, and the comparison of two
-builds. Everything is read from recorded build directories: today's templates and pins show only what would be built
-today. A value that a text takes from a source (a version, a commit, the digest of the base image) belongs to that
-source, so that the text around it belongs to the template alone.
+Everything is read from recorded build directories: today's templates and pins only show what would be built today. If a
+text contains a value from a source (a version, a commit, the digest of the base image), the value belongs to that
+source. The text around the value then belongs to the template alone.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ RECIPE, TEMPLATE, BASE, WHOLE = "recipe", "template", "base image", "the whole i
 PACKAGE_KEY = "package "
 PACKAGES = "Python packages"
 _PATCHES, _DISTRIBUTION = "patches of sources", "distribution packages"
-# The later a step stands in the image, the less has to be built again for it. A recipe is changed without a build.
+# The later a step is in the image, the less must be built again for a change. A change of the recipe needs no build.
 _CHEAPEST_FIRST = (RECIPE, "mod", TEMPLATE, _PATCHES, PACKAGES, "flashinfer", "vllm", _DISTRIBUTION, BASE, WHOLE)
 _PATCHES_MOUNT = "source=patches,target="
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a text in the old and the new build, or a value in a text. Its ``unit`` decides which is taken; it is
-    empty where both are the same. A point of the unit may have another value under the same ``key``."""
+    """A part of a text in the old and the new build, or a value in a text. Its ``unit`` decides which side is taken;
+    the unit is empty if both sides are equal. A point of the unit may have another value under the same ``key``."""
 
     old: str
     new: str
@@ -59,14 +58,14 @@ class Segment:
     def chosen(self, taken: Collection[str], values: Mapping[str, str]) -> str:
         if self.unit not in taken:
             return self.old
-        # The value of a point replaces a new one. A package that the new build lacks is at no point either.
+        # The value of a point replaces the new value. If the new build lacks a package, each point lacks it.
         return values.get(self.key, self.new) if self.new else ""
 
 
 @dataclass(frozen=True)
 class MixedFile:
-    """A file of two builds, None if a build lacks it. It is taken whole with its ``unit``, or in ``segments``, in which
-    ``values`` are marked."""
+    """A file of two builds; None if a build lacks it. The whole file belongs to ``unit``, or it consists of
+    ``segments``, in which ``values`` are marked."""
 
     path: str
     old: StagedFile | None
@@ -76,7 +75,7 @@ class MixedFile:
     values: tuple[Segment, ...] = ()
 
     def mixed(self, taken: Collection[str], values: Mapping[str, str]) -> StagedFile | None:
-        """The file with the units ``taken`` from the new build, None if it does not exist."""
+        """The file with the units ``taken`` from the new build; None if the file does not exist."""
         is_new = self.unit in taken or any(segment.unit in taken for segment in self.segments)
         side = self.new if is_new else self.old
         if side is None or not self.segments:
@@ -87,7 +86,7 @@ class MixedFile:
 
 @dataclass(frozen=True)
 class SourceTree:
-    """The tree of a source taken from git: its address and commit, empty in a build that takes none."""
+    """The tree of a source from git: its address and commit; empty for a build without this source from git."""
 
     name: str
     unit: str
@@ -97,9 +96,9 @@ class SourceTree:
 
 @dataclass(frozen=True)
 class NumberSpan:
-    """The difference between two numbers. ``parts`` has for each definition of their chain the date of its old image
-    (seconds since 1970) and its trees; it is empty if the two builds cannot be mixed. ``recipe`` is the text that
-    serves them, empty if it is the same. ``axis_of`` has the axis of each unit."""
+    """The difference between two numbers. For each definition of their chain, ``parts`` has the date of the old image
+    (seconds since 1970) and its trees. ``parts`` is empty if the two builds cannot be mixed. ``recipe`` has the
+    segments of their recipes; empty if the recipe is the same. ``axis_of`` has the axis of each unit."""
 
     old: ImageName
     new: ImageName
@@ -111,7 +110,7 @@ class NumberSpan:
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """The axes, the cheapest to change first."""
+        """The axes, cheapest change first."""
         units = (
             *(segment.unit for segment in self.recipe),
             *(unit for file in self.files for unit in (file.unit, *(segment.unit for segment in file.segments))),
@@ -134,24 +133,24 @@ class NumberSpan:
 
     @property
     def bases(self) -> tuple[str, str]:
-        """The base images on either side, each with its digest; empty unless they are two images of one name."""
+        """The base images of both sides, each with its digest; empty unless they are two images of the same name."""
         values = (value for file in self.files for value in file.values if value.key == BASE)
         if (base := next(values, None)) and images.repository(base.old) == images.repository(base.new):
             return base.old, base.new
         return "", ""
 
     def tree(self, unit: str) -> SourceTree | None:
-        """The tree of a source that both builds take from git."""
+        """The tree of a unit that both builds take from git."""
         return next((tree for tree in self.trees if tree.unit == unit and tree.old[0] and tree.new[0]), None)
 
     def package(self, unit: str) -> str:
-        """The package of a unit that is one line in a requirement file on both sides; else empty."""
+        """The package of a unit that is one line of a requirements file on both sides; otherwise empty."""
         own = {segment.key for segment in self.segments if segment.unit == unit and segment.key}
         package = own.pop().removeprefix(PACKAGE_KEY) if len(own) == 1 else ""
         return package if package and all(self.versions(package)) else ""
 
     def versions(self, package: str) -> tuple[str, str]:
-        """The version of a package on either side, empty if the side lacks the package."""
+        """The version of a package on each side; empty if the side lacks the package."""
         old = new = ""
         for segment in self.segments:
             if segment.key == f"{PACKAGE_KEY}{package}":
@@ -161,8 +160,8 @@ class NumberSpan:
         return old, new
 
     def recipe_text(self, candidate: BisectCandidate) -> str:
-        """The recipe that serves a candidate; empty for the present one, which serves all but the first number and its
-        mixtures."""
+        """The recipe that serves a candidate; empty for the present recipe, which serves all except the first number
+        and its mixtures."""
         return "".join(segment.chosen(candidate.taken, {}) for segment in self.recipe)
 
 
@@ -173,8 +172,8 @@ def _cost(axis: str) -> tuple[int, str]:
 
 
 def mixed_files(span: NumberSpan, taken: Collection[str], values: Mapping[str, str]) -> dict[str, StagedFile]:
-    """The files of a mixture: the units ``taken`` come from the new build, with the ``values`` of a point: the commit
-    of a source, the line of a package."""
+    """The files of a mixture. The units ``taken`` come from the new build, with the ``values`` of a point: the commit
+    of a source, or the line of a package."""
     mixed = {file.path: made for file in span.files if (made := file.mixed(taken, values))}
     for definition in span.parts:
         folder = f"{definition}/" if definition else ""
@@ -204,9 +203,9 @@ def mixed_targets(span: NumberSpan, taken: Collection[str], values: Mapping[str,
 
 
 def change_of(span: NumberSpan, unit: str) -> str:
-    """The change of a unit, as a unified diff of its files."""
+    """The change of a unit as a unified diff of its files."""
     sides = [mixed_files(span, taken, {}) for taken in ((), (unit,))]
-    # Requirements and recipes are long: only the unit's own lines are shown.
+    # Requirements and recipes are long, so only the unit's own lines are shown.
     long = {file.path: file.segments for file in span.files if "python/" in file.path} | {RECIPE: span.recipe}
     for path, segments in long.items():
         own = [segment for segment in segments if segment.unit == unit]
@@ -222,8 +221,8 @@ def change_of(span: NumberSpan, unit: str) -> str:
 def span_reader(
     project: Project, repository: str, platform: str, recipe: str = "", recipe_before: tuple[int, str] = (0, "")
 ) -> Callable[[int, int], NumberSpan]:
-    """A function that reads the span of two numbers, each once. ``recipe`` is its present text, ``recipe_before`` the
-    other text that served the number with it."""
+    """Returns a function that reads the span of two numbers, each once. ``recipe`` is the present text of the recipe.
+    ``recipe_before`` is the other text, with the number that it served."""
 
     @functools.cache
     def span(old: int, new: int) -> NumberSpan:
@@ -231,7 +230,7 @@ def span_reader(
         before = recipe_before[1] if old == recipe_before[0] else ""
         flags = tuple(_recipe_segments(before, recipe)) if before else ()
         mixable = None
-        with suppress(FileProblemsError, ValueError):  # adopted, gone, damaged or edited
+        with suppress(FileProblemsError, ValueError):  # adopted, missing, damaged or edited
             first, second = (build_directory.read_build_directory(project, name) for name in names)
             mixable = difference(names, (first, second), platform)
         return replace(mixable or NumberSpan(*names, platform), recipe=flags)
@@ -239,7 +238,7 @@ def span_reader(
     return span
 
 
-# The recipe: a flag of its command is one unit with its values, and so is each line of its own.
+# The recipe. A flag of its command is one unit with its values; each other line is a unit, too.
 
 _CONTINUED = re.compile(r"[ \t]*\\\n[ \t]*")
 _BEFORE_FLAG = re.compile(r"(?=[ \t]--?[A-Za-z]|\n\Z)")
@@ -247,7 +246,7 @@ _LONGEST_NAME = 40
 
 
 def _recipe_segments(before: str, after: str) -> Iterator[Segment]:
-    """The segments of two texts of a recipe: their lines, continued ones joined, cut in front of each flag."""
+    """The segments of two texts of a recipe. Continued lines are joined, and lines are split before each flag."""
     tokens = (
         [token for line in _CONTINUED.sub(" ", text).splitlines(keepends=True) for token in _BEFORE_FLAG.split(line)]
         for text in (before, after)
@@ -263,15 +262,15 @@ def _flag_or_key(text: str) -> str:
     return first.partition("=")[0][:_LONGEST_NAME] or "an empty line"
 
 
-# Texts side by side: instructions, the stages of mods, and values from sources.
+# Comparison of texts: instructions, the stages of mods, and values from sources.
 
 _TITLE = re.compile(r"<<-?\s*['\"]?\w+['\"]?\n# (.+)$", re.MULTILINE)
-# Mods with scripts get numbered stages, each on the one before it. Which mods a mixture has decides the numbers, so a
-# text to be mixed leaves them open.
+# Each mod with a script gets a numbered stage on top of the previous stage. The numbers depend on the mods of a
+# mixture, so texts are mixed without them.
 _BELOW, _OWN = "\0below\0", "\0mod\0"
 _MOD_STAGE = re.compile(r"^FROM \S+ AS mod-\S+$", re.MULTILINE)
 _STAGE_MOUNT = re.compile(r"(?<=--mount=type=bind,from=)\S+(?=,target=/run/builder/below,rw)")
-# Comments, arguments, and the stage of a mod with a script belong to the instruction that follows.
+# Comments, arguments, and the stage of a mod with a script belong to the next instruction.
 _LEADING = re.compile(r"\s*(?:#.*)?$|ARG\s|FROM \0below\0 AS \0mod\0$")
 _MOD = re.compile(r"(?:source=mods/|^# mod )(?P<name>[A-Za-z0-9][A-Za-z0-9._+-]*)", re.MULTILINE)
 _PATCH = re.compile(r"(?P<source>[a-z]+)-(?P<stem>[A-Za-z0-9._+-]+)\.patch")
@@ -281,7 +280,7 @@ _MARK = "\0v%d\0"
 
 
 def _instructions(dockerfile: str) -> list[str]:
-    """The instructions of a Dockerfile, each with the leading lines that belong to it; joined, they are the text."""
+    """The instructions of a Dockerfile, each with its leading lines. Joined, they are the whole text."""
     lines = re.split(r"(?<=\n)", dockerfile)
     tokens, begin = [], 0
     for first, end in bake.instructions([line.removesuffix("\n") for line in lines]):
@@ -292,7 +291,8 @@ def _instructions(dockerfile: str) -> list[str]:
 
 
 def _key(instruction: str) -> str:
-    """The key of an instruction: a changed one keeps its mod, the title of its script, or its first line."""
+    """The key of an instruction: its mod, the title of its script, or its first line. A changed instruction keeps its
+    key."""
     lines = [line for line in instruction.splitlines() if not _LEADING.match(line)] or [instruction]
     if mod := _MOD.search(instruction):
         return f"{lines[0].partition(' ')[0]} mod {mod['name']}"
@@ -301,7 +301,7 @@ def _key(instruction: str) -> str:
 
 
 def pairs(old: Sequence[str], new: Sequence[str], key: Callable[[str], str] = str) -> Iterator[tuple[str, str]]:
-    """Yields the tokens of two texts in their order: two with the same ``key`` together, each of the others with an
+    """Yields the tokens of two texts in order: tokens with the same ``key`` as a pair, other tokens paired with an
     empty one."""
     matcher = SequenceMatcher(None, list(map(key, old)), list(map(key, new)), autojunk=False)
     for tag, old_start, old_end, new_start, new_end in matcher.get_opcodes():
@@ -326,7 +326,7 @@ def _with_stages_named(dockerfile: str) -> str:
 
 
 def _values(old: BuildPart, new: BuildPart, texts: tuple[str, str]) -> tuple[Segment, ...]:
-    """The values from sources that differ between two builds of one definition with these Dockerfiles."""
+    """The values from sources that differ between two builds of one definition; ``texts`` are their Dockerfiles."""
     values: list[tuple[str, str, list[str]]] = []
     for source in sorted(old.takes.keys() & new.takes.keys()):
         sides = (old.takes[source], new.takes[source])
@@ -335,7 +335,7 @@ def _values(old: BuildPart, new: BuildPart, texts: tuple[str, str]) -> tuple[Seg
             values.append((BASE, BASE, [making.base_reference(Pins(base)) for base in bases]))
         elif not source.endswith("packages") and all("version" in side for side in sides):
             commits = [side.get("commit", "") for side in sides]
-            # A source that the base image brings changes with the base.
+            # A source that is part of the base image changes with the base.
             own = {*PACKAGES_BUILT_FROM.get(source, (source,))}
             is_brought = all(own & part.takes.get(making.BASE_PACKAGES, {}).keys() for part in (old, new))
             unit = BASE if is_brought else source
@@ -349,14 +349,14 @@ def _values(old: BuildPart, new: BuildPart, texts: tuple[str, str]) -> tuple[Seg
 
 
 def _date(dockerfile: str, source: str) -> str:
-    """The date of a source's tree (seconds since 1970) in the instruction that builds it."""
+    """The date of a source's tree (seconds since 1970), from the instruction that builds it."""
     mount = f"from={making.source_context(source)},"
     dates = (_DATE.search(text) for text in _instructions(dockerfile) if mount in text)
     return next((date[1] for date in dates if date), "")
 
 
 def _index_commit(dockerfile: str, digits: str) -> str:
-    """The whole commit with these first digits in the address of an index that the text names."""
+    """The whole commit with these first digits, from the address of an index in the text."""
     if not digits or _COMMIT.fullmatch(digits):
         return ""
     match = re.search(rf"(?<=/){re.escape(digits)}[0-9a-f]{{{40 - len(digits)}}}(?![0-9a-f])", dockerfile)
@@ -364,17 +364,18 @@ def _index_commit(dockerfile: str, digits: str) -> str:
 
 
 def marked(text: str, values: Sequence[Segment], *, is_new: bool) -> str:
-    """The text with a mark for each value, so that two texts differ only in what else differs."""
+    """The text with a mark in place of each value, so that other differences remain."""
     for number, value in enumerate(values):
         written = re.escape(value.new if is_new else value.old)
-        if not _COMMIT.fullmatch(written):  # a longer version continues, a file's name has a suffix
+        if not _COMMIT.fullmatch(written):  # not a part of a longer version or a file name
             written = rf"(?<![\w.]){written}(?!\w|\.(?:\d|dev|post))"
         text = re.sub(written, _MARK % number, text)
     return text
 
 
 def filled(text: str, marks: Sequence[Segment], taken: Collection[str], values: Mapping[str, str]) -> str:
-    """A marked text with the values of its ``marks``: for the units ``taken`` the new ones, or those of a point."""
+    """A marked text with the values of its ``marks``. The units ``taken`` get the new values, or the ``values`` of a
+    point."""
     for number, mark in enumerate(marks):
         text = text.replace(_MARK % number, mark.chosen(taken, values))
     return text
@@ -386,8 +387,8 @@ def filled(text: str, marks: Sequence[Segment], taken: Collection[str], values: 
 def difference(
     names: tuple[ImageName, ImageName], builds: tuple[BuildDirectory, BuildDirectory], platform: str
 ) -> NumberSpan | None:
-    """The difference between the builds of two numbers; None if their chains of definitions differ, so that they cannot
-    be mixed. Raises FileProblemsError for a build directory that cannot be read, ValueError for an edited one."""
+    """The difference between the builds of two numbers. None if their chains of definitions differ: such builds cannot
+    be mixed. Raises FileProblemsError if a build directory cannot be read, ValueError if it was edited."""
     before, after = ({part.definition: part for part in each.parts} for each in builds)
     if list(before) != list(after):
         return None
@@ -405,7 +406,7 @@ def difference(
 
 
 def _of_part(files: Files, name: str, parts: Collection[str]) -> Files:
-    """The files of a definition, by the path below its folder."""
+    """The files of a definition, by their paths relative to its folder."""
     if name:
         return {path.removeprefix(f"{name}/"): file for path, file in files.items() if path.startswith(f"{name}/")}
     own = (path for path in files if path.partition("/")[0] not in parts and not plan_model.is_record(path))
@@ -426,8 +427,8 @@ class _ComparedPart:
         axis_of |= {value.unit: value.unit for value in self.values}
         versioned = {source for part in (old, new) for source, takes in part.takes.items() if "version" in takes}
         self.sources = sorted({*old.contexts, *new.contexts, *versioned})
-        # The units that own the lines with a word: a source that only one build takes from git, and a requirement file
-        # that only one build has, for packages of one source, which comes from an index of its own.
+        # The units that own all lines with a word. The word is the name of a source that only one build takes from git,
+        # or of a requirements file that only one build has, for packages of one source with its own index.
         self.owners = {source: self._unit(source) for source in sorted(old.contexts.keys() ^ new.contexts.keys())}
         for path in sorted(files[0].keys() ^ files[1].keys()):
             if path.startswith("python/"):
@@ -437,7 +438,7 @@ class _ComparedPart:
                     self.owners[path.removeprefix("python/")] = owner
 
     def _unit(self, name: str, axis: str = "") -> str:
-        """The unit of this name, prefixed by its definition where that is a parent of the image's own."""
+        """The unit of this name; its definition is a prefix if that is a parent of the image's own definition."""
         full = f"{self.name}: {name}" if self.name and name not in self.axis_of else name
         self.axis_of.setdefault(full, axis or name)
         return full
@@ -461,14 +462,14 @@ class _ComparedPart:
                 segments = tuple(self._dockerfile(old.content.decode(), new.content.decode()))
                 yield MixedFile(full, old, new, "", segments, self.values)
             elif path == "build-metadata.yaml" and old and new:
-                # What else differs in it comes from what differs elsewhere.
+                # Other differences in this file result from differences in other files.
                 text = marked(old.content.decode(), self.values, is_new=False)
                 yield MixedFile(full, old, new, "", (Segment(text, text),), self.values)
             elif path != plan_model.PACKAGES:
                 named = {"mods": f"source={path}", "patches": path}.get(path.partition("/")[0], "")
                 yield MixedFile(full, old, new, self._named(named) or self._unit(TEMPLATE))
-            elif old and new:  # otherwise one of the builds is older than the record of these packages
-                # The first line says when the packages were installed.
+            elif old and new:  # otherwise one build is older than this record of packages
+                # The first line contains the time of installation.
                 lists = [[line for line in side.content.splitlines() if line[:1] != b"#"] for side in (old, new)]
                 unit = self._unit(_DISTRIBUTION) if lists[0] != lists[1] else ""
                 yield MixedFile(full, old, new, unit)
@@ -488,7 +489,7 @@ class _ComparedPart:
                 yield Segment(old, new, self._source_of(name) or self._unit(key or "build packages", PACKAGES), key)
 
     def _source_of(self, package: str) -> str:
-        """The source whose wheel a package is, or nothing."""
+        """The source whose wheel the package is; otherwise empty."""
         for source in self.sources:
             is_own = package in PACKAGES_BUILT_FROM.get(source, (source,)) or package.startswith(f"{source}-")
             if is_own and source in self.axis_of:
@@ -507,13 +508,13 @@ class _ComparedPart:
                 yield from self._changed([(left, right)])
                 continue
             lines = pairs(left.splitlines(keepends=True), right.splitlines(keepends=True))
-            if mounts:  # a patch needs the mount, and it is harmless without one
+            if mounts:  # a patch needs the mount, and without a patch it is harmless
                 lines = ((old or new,) * 2 if _PATCHES_MOUNT in old + new else (old, new) for old, new in lines)
             for _, stretch in itertools.groupby(lines, lambda pair: pair[0] == pair[1]):
                 yield from self._changed(list(stretch))
 
     def _changed(self, stretch: Sequence[tuple[str, str]]) -> Iterator[Segment]:
-        """The segments of lines that stand together. Lines that name no unit are of the one that the others name."""
+        """The segments of adjacent lines. A line that names no unit belongs to the unit that the other lines name."""
         for old, new in stretch:
             unit = ""
             if old != new:

@@ -1,8 +1,4 @@
-"""The points of a unit between two numbers, such as commits or versions, and the image of a candidate at a point.
-
-The points of any unit come first, then the image of a candidate, packages that exclude each other, vLLM as a wheel, and
-the dated images of others.
-"""
+"""The points of a unit between two numbers, such as commits or versions, and the image of a candidate at a point."""
 
 from __future__ import annotations
 
@@ -50,15 +46,15 @@ if TYPE_CHECKING:
     from builder.sources.wheels import CommitWheel
 
 
-# The points of a unit between its two ends: commits of a source from git, versions of a package, images by their days.
+# The points of a unit between its two ends: commits of a source from git, versions of a package, or dated images.
 
 PACKAGE = "vllm"
-"""The package that has a wheel for each commit."""
+"""The package with a wheel for each commit."""
 
 
 def row(workspace: Workspace, span: NumberSpan, question: ListPoints, tried: Iterable[BisectCandidate] = ()) -> Row:
-    """The points of a unit; none if nothing is known between its ends. ``tried`` are the candidates with images. A
-    repository or an index that does not answer is reported."""
+    """The points of a unit; empty if no points between its ends are known. ``tried`` are the candidates with images.
+    Reports a repository or index that does not answer."""
     unit, after, before = question.unit, question.after, question.before
 
     def line(url: str, old: str, new: str, *, inside_merge: bool = False) -> tuple[str, ...]:
@@ -82,14 +78,14 @@ def row(workspace: Workspace, span: NumberSpan, question: ListPoints, tried: Ite
     return Row(unit, after, before, listed)
 
 
-# The image of a candidate: a number's own, or one that is named after what it is made of.
+# The image of a candidate: the number's own image, or an image with a tag derived from its content.
 
 
 def image_of(
     workspace: Workspace, span: NumberSpan, candidate: BisectCandidate
 ) -> tuple[str, tuple[dict[str, StagedFile], dict[str, object]] | None]:
-    """The tag of a candidate's image, and its build directory as files and targets, None for a number's image. Raises
-    SourceError for a point that cannot be had, or that does not go with the rest."""
+    """The tag of a candidate's image, and its build directory as files and targets (None for a number's image). Raises
+    SourceError if a point is not available, or does not fit the other parts."""
     if candidate.number is not None:
         return str(ImageName(span.old.repository, candidate.number)), None
     units = {unit for axis in span.axes if axis.name != mixtures.RECIPE for unit in axis.units}
@@ -102,7 +98,7 @@ def image_of(
 
 
 def definition(project: Project, name: ImageName) -> str:
-    """The definition that a number was built from; empty if none is recorded."""
+    """The definition that a number was built from; empty if not recorded."""
     record = lock_file.read_project_lock(project).image(name)
     return (record.definition if record else None) or ""
 
@@ -141,13 +137,14 @@ def _build_of(
     return mixtures.mixed_files(span, candidate.taken, values), mixtures.mixed_targets(span, candidate.taken, values)
 
 
-# Packages that exclude each other, by their own metadata: a mixture with such packages is not built.
+# Packages that exclude each other, by their own metadata. A mixture with such packages is not built.
 
-_NO_EXTRA = {"extra": ""}  # of this machine otherwise
+_NO_EXTRA = {"extra": ""}  # otherwise, packaging uses the values of this machine
 
 
 def conflict_reader(workspace: Workspace, spans: Callable[[int, int], NumberSpan]) -> IsImpossible:
-    """A function that is true of units of the new number that the old one is known not to take."""
+    """Returns a function that is true if the old number is known to be incompatible with these units of the new
+    number."""
 
     @functools.cache
     def software_of(number: int) -> InstalledSoftware | None:
@@ -158,7 +155,7 @@ def conflict_reader(workspace: Workspace, spans: Callable[[int, int], NumberSpan
     @functools.cache
     def conflict(old: int, new: int, taken: frozenset[str]) -> bool:
         span = spans(old, new)
-        # The unit that decides over each package that differs.
+        # The unit that decides the version of each package that differs.
         keyed = (segment for segment in span.segments if segment.unit and segment.key)
         units = {segment.key.removeprefix(PACKAGE_KEY): segment.unit for segment in keyed}
         for tree in span.trees:
@@ -178,7 +175,7 @@ def conflict_reader(workspace: Workspace, spans: Callable[[int, int], NumberSpan
 
 
 def _conflicts(sides: Mapping[str, InstalledSoftware]) -> Iterator[tuple[str, str, tuple[str, str]]]:
-    """Yields packages, each taken from the software of its side if that has it, with their unmet requirements."""
+    """Yields the packages with unmet requirements. ``sides`` has the software that each package comes from."""
     versions = {name: side.packages[name] for name, side in sides.items() if name in side.packages}
     for name, version in versions.items():
         for text in sides[name].requires.get(name, ()):
@@ -186,14 +183,14 @@ def _conflicts(sides: Mapping[str, InstalledSoftware]) -> Iterator[tuple[str, st
                 yield name, version, unmet
 
 
-# The commits of vLLM between two numbers that take it as a wheel, each with the wheel that is published for it.
+# The commits of vLLM between two numbers that install it from a wheel, each with the published wheel of the commit.
 
 _REQUIREMENTS = re.compile(r"(?:^|/)python/(?!build\.txt)[^/]+\.txt$")
 _PINNED = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 
 
 def repository(project: Project) -> str:
-    """The repository with the order of the commits: that of a definition in the project, else vLLM's own."""
+    """The repository that gives the order of the commits: from a definition of the project, or vLLM's own."""
     for name in image.definition_names(project):
         with suppress(FileProblemsError, UsageError):
             if source := image.load_image(project, name, "linux/arm64").git_sources.get(PACKAGE):
@@ -202,14 +199,15 @@ def repository(project: Project) -> str:
 
 
 def _ref(point: str) -> str:
-    """The commit of a point, the first digits that a version names, or the tag of a release."""
+    """The commit of a point, the first digits of a commit in a version, or the tag of a release."""
     if mirror.is_commit(point):
         return point
     return wheels.named(point) or f"v{point.partition('+')[0]}"
 
 
 def index(project: Project, span: NumberSpan) -> str:
-    """The address of a commit's index, with ``COMMIT`` in its place: a number's, else the project's, or vLLM's."""
+    """The address of the index of a commit, with ``COMMIT`` as the placeholder: from a number, or the project, or
+    vLLM's."""
     dockerfiles = [file for file in span.files if file.path.rpartition("/")[2] == "Dockerfile"]
     for is_new, version in zip((True, False), span.versions(PACKAGE)[::-1], strict=True):
         for side in (file.new if is_new else file.old for file in dockerfiles):
@@ -221,9 +219,9 @@ def index(project: Project, span: NumberSpan) -> str:
 def _wheel(
     workspace: Workspace, span: NumberSpan, commit: str, python: PythonRequirements, present: Mapping[str, str]
 ) -> CommitWheel:
-    """The wheel of a commit. Raises SourceError if there is none for this Python and platform, or it needs other
-    packages than are ``present``: with another torch, vLLM cannot be imported. A wheel whose metadata cannot be read
-    may fit."""
+    """The wheel of a commit. Raises SourceError if this Python and platform have none, or if its requirements conflict
+    with the packages that are ``present``: with another torch, vLLM cannot be imported. A wheel with unreadable
+    metadata is accepted."""
     cache, settings = workspace.project.state / "wheels", git.read_index_settings(workspace.environment)
     address = index(workspace.project, span)
     wheel = wheels.find_commit_wheel(cache, PACKAGE, address, commit, python, span.platform, settings)
@@ -236,7 +234,7 @@ def _wheel(
 
 
 def _python(project: Project, span: NumberSpan) -> PythonRequirements:
-    """The Python of the wheel, by the definition."""
+    """The Python of the wheel, from the definition."""
     record = lock_file.read_project_lock(project).image(span.new)
     for definition in reversed(image.load_chain(project, record.definition, record.platform) if record else ()):
         if definition.python and PACKAGE in definition.wheel_sources:
@@ -245,13 +243,14 @@ def _python(project: Project, span: NumberSpan) -> PythonRequirements:
 
 
 def commit_facts(workspace: Workspace, point: str) -> CommitFacts:
-    """The facts of the commit that a point or a version is. Raises SourceError."""
+    """The facts of the commit of a point or version. Raises SourceError."""
     upstream = mirror.locate(workspace.project.mirrors, repository(workspace.project))
     return vllm_versions.commit_facts(upstream, vllm_versions.commit_of(upstream, _ref(point)))
 
 
 def to_stay_on(project: Project, span: NumberSpan, definition: str, good: str) -> str:
-    """The hint of how to stay on a release or a commit (40 hex digits); empty if only its first digits are known."""
+    """The hint for staying on a release or commit (40 hex digits); empty if only the first digits of the commit are
+    known."""
     if mirror.is_commit(good):
         address = index(project, span).replace(wheels.COMMIT, good)
         written, what = f'{{wheel: {PACKAGE}, index: "{address}"}}', "commit"
@@ -265,12 +264,12 @@ def to_stay_on(project: Project, span: NumberSpan, definition: str, good: str) -
     return f"`{PACKAGE}: {written}` under `sources` in {file} stays on that {what}"
 
 
-# The images of others between two bases of one name, by the days of their tags: no image is pulled to list them. Inside
-# a day come the commits of vLLM between the two images. The image of a commit is the image before, with the commit's
-# wheel; its point is ``TAG+gCOMMIT``.
+# Third-party images between two bases of the same name, by the dates in their tags. Listing them pulls no image.
+# Between two images of neighbouring days come the commits of vLLM. The image of such a commit is the earlier image with
+# the commit's wheel; its point is ``TAG+gCOMMIT``.
 
 _IN_BASE = re.compile("(?P<tag>.+)[+]g(?P<commit>[0-9a-f]{40})")
-# Of Ubuntu 22.04: no image of vLLM has an older one.
+# The version of Ubuntu 22.04: no image of vLLM has an older one.
 _GLIBC = "2.35"
 _WHEEL_FILE = "commit.txt"
 _INSTALL = f"""\
@@ -291,7 +290,7 @@ EOF
 
 
 def in_base(point: str) -> tuple[str, str]:
-    """The tag and the commit of a point inside a day; both empty for any other point."""
+    """The tag and the commit of a point between two dated images; both empty for any other point."""
     match = _IN_BASE.fullmatch(point)
     return (match["tag"], match["commit"]) if match else ("", "")
 
@@ -299,7 +298,7 @@ def in_base(point: str) -> tuple[str, str]:
 def _images_between(
     workspace: Workspace, span: NumberSpan, question: ListPoints, tried: Iterable[BisectCandidate]
 ) -> tuple[str, ...]:
-    """The dated tags between two base images; between two neighbours the commits of vLLM. Raises SourceError."""
+    """The dated tags between two base images; for two neighbouring tags, the commits of vLLM. Raises SourceError."""
     project, name, points = workspace.project, images.repository(span.bases[0]), (question.after, question.before)
     tags = [tag for _, tag in registry.dated_tags(workspace.engine, name)]
     first, last = (_dated(workspace, base, point, tags) for base, point in zip(span.bases, points, strict=True))
@@ -329,7 +328,7 @@ def _images_between(
 
 
 def _dated(workspace: Workspace, base: str, point: str, tags: Sequence[str]) -> str:
-    """The dated tag of a base image: its ``point``, its own tag, or one with its digest, as `latest` has. Raises
+    """The dated tag of a base image: its ``point``, its own tag, or a dated tag with the same digest. Raises
     SourceError."""
     named, _, digest = base.partition("@")
     tag = point or images.split_tag(named)[1]
@@ -344,10 +343,10 @@ def _dated(workspace: Workspace, base: str, point: str, tags: Sequence[str]) -> 
 def _files_inside(
     workspace: Workspace, span: NumberSpan, candidate: BisectCandidate, tag: str, commit: str
 ) -> dict[str, StagedFile]:
-    """The files of a candidate whose base has the ``tag`` and the wheel of a commit. Raises SourceError if the commit
-    has no wheel that fits the packages of the image."""
+    """The files of a candidate whose base is the image with this ``tag`` plus the wheel of a commit. Raises SourceError
+    if the commit has no wheel for the packages of the image."""
     base = _base_line(workspace, span, tag)
-    # The engine need not have the base: the candidate on the same base was tried, and has its software.
+    # The base may be missing in the engine. A candidate on this base was tried, and has its software.
     at = replace(candidate, point=(BASE, tag))
     if base == span.bases[0]:
         at = replace(candidate, point=None, taken=tuple(unit for unit in candidate.taken if unit != BASE))
@@ -377,7 +376,7 @@ def _software(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate
 
 
 def _base_line(workspace: Workspace, span: NumberSpan, tag: str) -> str:
-    """The base image with this tag, as a Dockerfile names it. Raises SourceError if it cannot be had."""
+    """The base image with this tag, in the form for a Dockerfile. Raises SourceError if it is not available."""
     reference = f"{images.repository(span.bases[0])}:{tag}"
     resolved = installed.resolve_base(workspace.engine, reference, span.platform)
     return making.base_reference(Pins(BasePin(reference, resolved)))

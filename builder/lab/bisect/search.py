@@ -1,8 +1,7 @@
 """The search for a culprit is a pure function from all known answers to the next question.
 
-What is searched comes first, then bisection in a row, the verdicts that trials allow, and the search. The search starts
-again from all answers each time and has no other state: a journal of the answers is enough to continue after anything,
-and supposing answers shows what is ahead.
+The search starts again from all answers each time, and has no other state. So a journal of the answers is enough to
+continue a bisection, and assumed answers show the steps ahead.
 """
 
 from __future__ import annotations
@@ -21,14 +20,15 @@ if TYPE_CHECKING:
     from builder.base.project import Project
 
 
-# A commit or a version, as a journal may hold it.
+# A commit or a version in a journal.
 PointText: TypeAlias = Annotated[str, checking.pattern("version")]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One side on which two numbers differ: the base image, vLLM, the Python packages, a mod, the template, the flags
-    of the recipe. Its ``units``, in a fixed order, can each be taken from either number; a name is used once."""
+    """One kind of difference between two numbers: the base image, vLLM, the Python packages, a mod, the template, the
+    flags of the recipe. Each of its ``units``, in a fixed order, can come from either number. Names of units are
+    unique."""
 
     name: str
     units: tuple[str, ...]
@@ -36,8 +36,8 @@ class Axis:
 
 @dataclass(frozen=True, order=True)
 class BisectCandidate:
-    """The number ``old`` with everything in ``taken`` as ``new`` has it; ``point`` puts one unit of it at a commit or a
-    version between the two. A number itself is ``old`` and ``new`` at once."""
+    """The number ``old`` with the units ``taken`` from ``new``. ``point`` sets one of these units to a commit or
+    version between the two numbers. If the candidate is a number, ``old`` and ``new`` are equal."""
 
     old: int
     new: int
@@ -46,7 +46,7 @@ class BisectCandidate:
 
     @property
     def number(self) -> int | None:
-        """Its number, None if it has to be made."""
+        """The number of the candidate; None if it must be built."""
         return self.old if self.old == self.new else None
 
 
@@ -55,22 +55,22 @@ def of_number(number: int) -> BisectCandidate:
 
 
 def mixed(old: int, new: int, taken: frozenset[str], point: tuple[str, str] | None = None) -> BisectCandidate:
-    """The candidate of these parts, always in the same order, so that equal ones compare equal."""
+    """The candidate of these parts. Their order is fixed, so equal candidates compare equal."""
     return BisectCandidate(old, new, tuple(sorted(taken)), point)
 
 
-# The first bad one in a row: bisection with places that cannot be tried.
+# Bisection: the first bad place in a row, some places of which cannot be tried.
 
 Word = Literal["good", "bad", "skip", "unclear"]
 _MOST_MISSES, _MOST_MISSES_OF_UNITS = 40, 4
 
 
 def edge(count: int, verdict: Callable[[int], Word], most_misses: int = _MOST_MISSES) -> tuple[int, int]:
-    """The last good and the first bad of the places 0 to ``count`` - 1, of which the first is good and the last bad.
-    Everything between the two was tried without a verdict, or not at all after ``most_misses`` in a row.
+    """The last good and the first bad of the places 0 to ``count`` - 1; the first place is good and the last one bad.
+    Places between the two results have no verdict, or are untried because ``most_misses`` places in a row had none.
 
-    The place to try is the middle. Places that cannot be tried come in runs, so each miss leads twice as far away from
-    the middle, to either side in turn: a long run costs a few misses, and the halves stay nearly equal."""
+    The next place to try is the middle. Places that cannot be tried often form a run, so each miss doubles the distance
+    from the middle, to both sides alternately: a long run costs a few misses, and the halves stay nearly equal."""
     good, bad, misses = 0, count - 1, 0
     left = list(range(1, bad))
     while left and misses < most_misses:
@@ -89,22 +89,22 @@ def edge(count: int, verdict: Callable[[int], Word], most_misses: int = _MOST_MI
     return good, bad
 
 
-# The trials of candidates, and the verdicts that they allow: a probe may pass by luck, and fail by accident. Where no
-# candidate gave two answers, one trial is a verdict. Where one did, the ends are tried `_MOST_OF_ENDS` times, and the
-# share of trials that fail there tells how many more the others need: Wald's sequential test, until one side is a
-# hundred times as likely as the other (https://en.wikipedia.org/wiki/Sequential_probability_ratio_test).
+# Verdicts from trials: a probe may pass or fail by chance. If no candidate gave two different answers, one trial is a
+# verdict. Otherwise the two ends are tried `_MOST_OF_ENDS` times. Their shares of failures decide how many trials other
+# candidates need. This is Wald's sequential test, until one side is a hundred times as likely as the other
+# (https://en.wikipedia.org/wiki/Sequential_probability_ratio_test).
 
 _FEWEST_OF_ENDS, _MOST_OF_ENDS = 3, 12
 _MOST, _MOST_AT_ONCE = 40, 6
 _SURE, _VERY_SURE = math.log(100), math.log(10_000)
-# Ends whose shares of failures are closer than this cannot be told apart in a night.
+# If the ends' shares of failures differ by less, the trials of one night cannot distinguish them.
 _LEAST_DIFFERENCE = 0.25
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The outcome of one or all trials of a candidate: how often it ``passed`` and ``failed``. ``skipped`` says why it
-    could not be tried; ``note`` is what the judge said."""
+    """The result of one or all trials of a candidate: how often it ``passed`` and ``failed``. ``skipped`` says why it
+    could not be tried; ``note`` is the judge's text."""
 
     candidate: BisectCandidate
     passed: int = 0
@@ -120,7 +120,7 @@ class Trial:
 
 class _Noise:
     """The noise of all trials: how often each candidate passed and failed, and the shares of failures at the two ends.
-    ``is_clean`` is true if no candidate gave two answers."""
+    ``is_clean`` is true if no candidate gave two different answers."""
 
     def __init__(self, trials: Iterable[Trial], passing: BisectCandidate, failing: BisectCandidate) -> None:
         self.sums: dict[BisectCandidate, Trial] = {}
@@ -129,7 +129,7 @@ class _Noise:
             passed, failed = own.passed + trial.passed, own.failed + trial.failed
             self.sums[trial.candidate] = Trial(trial.candidate, passed, failed, own.skipped or trial.skipped)
         self.is_clean = not any(tally.passed and tally.failed for tally in self.sums.values())
-        # Drawn a little to the middle: a few trials never show that something cannot happen.
+        # Shifted slightly towards one half: a few trials never prove that something is impossible.
         ends = (self.tally(passing), self.tally(failing))
         self.passing, self.failing = ((end.failed + 0.5) / (end.tries + 1) for end in ends)
 
@@ -138,7 +138,7 @@ class _Noise:
         return self.sums.get(candidate, Trial(candidate))
 
     def verdict(self, tally: Trial) -> Word:
-        """The verdict of these trials, if none are missing."""
+        """The verdict of these trials, if they are enough."""
         if tally.skipped:
             return "skip"
         odds = self._odds(tally.passed, tally.failed)
@@ -147,9 +147,9 @@ class _Noise:
         return "bad" if odds > 0 else "good"
 
     def missing(self, tally: Trial, *, pivot: bool = False) -> int:
-        """The number of trials after which there may be a verdict, if they agree with those so far. It takes more for a
-        ``pivot``, on which all else rests: the last good one and the first bad one. A wrong verdict leads the search to
-        itself, so it is enough to look twice here."""
+        """The number of further trials that a verdict needs, if they agree with the trials so far. A ``pivot`` needs
+        more: the last good and the first bad candidate, on which the result depends. A wrong verdict elsewhere leads
+        the search to itself, so only pivots are checked twice."""
         if tally.tries >= _MOST or tally.skipped:
             return 0
         if self.is_clean:
@@ -160,43 +160,42 @@ class _Noise:
         return max(0, min(math.ceil(distance / step), _MOST_AT_ONCE, _MOST - tally.tries))
 
     def _odds(self, passed: int, failed: int) -> float:
-        """The logarithm of how much likelier these trials are with the fault than without it."""
+        """The logarithm of the likelihood ratio of these trials, with the fault to without it."""
         odds = failed * math.log(self.failing / self.passing)
         return odds + passed * math.log((1 - self.failing) / (1 - self.passing))
 
 
-# A bisection is data: what the user asked for and all results so far, kept in a journal after each answer. Anyone may
-# have written the journal, so it contains only names of candidates and verdicts. The judge, the recipe and the options
-# of the model's server come from what the user types again, from recipes/, and from the engine.
+# A bisection is data: the user's request and all results so far, written to a journal after each answer. The journal is
+# untrusted, so it contains only names of candidates and verdicts. The judge, the recipe and the options of the model's
+# server come from the repeated command, from recipes/ and from the engine.
 
 JudgeKind = Literal["script", "probe", "prove", "same", "user"]
 
 
 @dataclass(frozen=True)
 class Judge:
-    """The one who tells good from bad: a ``script``, a ``probe``, the proof of templates and parsers, the ``same``
-    answers as the first number's, or the ``user``.
-    ``name`` is the script's path or the probe's name. In a journal it is a digest: whoever wrote the journal must not
-    choose the program."""
+    """The judge of candidates: a ``script``, a ``probe``, the proof of templates and parsers (``prove``), the ``same``
+    answers as the first number, or the ``user``. ``name`` is the script's path or the probe's name. The journal
+    contains only its digest, because the writer of a journal must not choose a program."""
 
     kind: JudgeKind
     name: Annotated[str, "(?:[0-9a-f]{64})?"] = ""
 
     @property
     def is_steady(self) -> bool:
-        """True if it never gives two answers for one image."""
+        """True if the judge never gives two different answers for one image."""
         return self.kind in {"prove", "same", "user"}
 
     @property
     def recorded(self) -> Judge:
-        """The judge as the journal has it, to compare with the one that is typed again."""
+        """The judge as recorded in the journal, to compare it with the judge of a repeated command."""
         return replace(self, name=sha256(self.name.encode()).hexdigest() if self.name else "")
 
 
 @dataclass(frozen=True)
 class Row:
-    """The points of a unit between two others, in their order: commits, versions. ``after`` and ``before`` are empty
-    for the unit's ends."""
+    """The points of a unit between two other points, in order: commits or versions. ``after`` and ``before`` are empty
+    for the ends of the unit."""
 
     unit: str
     after: str
@@ -206,8 +205,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Bisection:
-    """A bisection so far. ``target`` is the model, recipe or definition as typed; ``numbers`` are numbers of
-    ``repository`` from the good end to the bad end. ``served`` is True if the model's own server ran at the beginning.
+    """The state of a bisection. ``target`` is the model, recipe or definition as typed. ``numbers`` are numbers of
+    ``repository``, from the good end to the bad end. ``served`` is True if the model's own server ran at the beginning.
     ``waiting`` is the candidate that the user is judging."""
 
     target: str
@@ -230,16 +229,16 @@ class Bisection:
         return ImageName(self.repository, self.numbers[0]), ImageName(self.repository, self.numbers[-1])
 
 
-# The search: ends → numbers → axes → units of the axis → points of the unit → both sides once more. Axes and units are
-# taken from the new number one after the other, the cheapest to change first: the last one before the verdict changes
-# is the culprit. Known verdicts come from the trials, and the first that is missing is the next question.
+# The search: ends → numbers → axes → units of the axis → points of the unit → both sides again. Axes and units are
+# taken from the new number one after the other, cheapest change first. The unit at which the verdict changes is the
+# culprit. Known verdicts come from the trials; the first missing verdict is the next question.
 
 Ending = Literal["found", "good end fails", "bad end passes", "alike", "end untried", "nothing differs"]
 
 
 @dataclass(frozen=True)
 class TryCandidate:
-    """The question how a candidate does, asked ``times`` times at least."""
+    """A question: is the candidate good? It needs at least ``times`` trials."""
 
     candidate: BisectCandidate
     times: int = 1
@@ -247,7 +246,8 @@ class TryCandidate:
 
 @dataclass(frozen=True)
 class ListPoints:
-    """The question which points a unit has between two of its own, or between its ends where those are empty."""
+    """A question: which points does the unit have between ``after`` and ``before``, or between its ends if these are
+    empty?"""
 
     old: int
     new: int
@@ -263,8 +263,8 @@ IsImpossible: TypeAlias = Callable[[int, int, frozenset[str]], bool]
 
 @dataclass(frozen=True)
 class Culprit:
-    """A unit, and the last ``good`` and the first ``bad`` of its points, if it has points. Those ``between`` could not
-    be tried: any of them may be the culprit, as may ``bad``."""
+    """A unit, and the last ``good`` and the first ``bad`` of its points, if it has points. The points ``between`` could
+    not be tried: each of them, or ``bad``, may be the culprit."""
 
     axis: str
     unit: str
@@ -275,8 +275,8 @@ class Culprit:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The end of a search. The candidates ``good`` and ``bad`` on either side differ in the ``culprits`` alone: one, or
-    several that could not be tried apart. ``steps`` counts the candidates beside the two ends."""
+    """The result of a search. The only differences between the candidates ``good`` and ``bad`` are the ``culprits``:
+    one, or several that could not be separated. ``steps`` counts the candidates without the two ends."""
 
     ending: Ending
     good: BisectCandidate
@@ -292,9 +292,9 @@ class _OpenQuestion(Exception):  # noqa: N818 (a way out of the search, and no e
 
 
 def next_step(bisection: Bisection, axes: AxesBetween, is_impossible: IsImpossible) -> Question | Conclusion:
-    """The next question after the answers so far, or the conclusion if none is open. ``axes`` returns the difference of
-    two neighbouring numbers, the cheapest to change first; ``is_impossible`` is true of units of the second one that
-    the first one cannot have, such as a FlashInfer that its vLLM does not accept."""
+    """The next question after the answers so far, or the conclusion if no question is open. ``axes`` returns the axes
+    between two neighbouring numbers, cheapest change first. ``is_impossible`` is true if the first number cannot have
+    these units of the second number, such as a FlashInfer that its vLLM does not accept."""
     try:
         return _Search(bisection, axes, is_impossible).conclusion()
     except _OpenQuestion as step:
@@ -302,8 +302,8 @@ def next_step(bisection: Bisection, axes: AxesBetween, is_impossible: IsImpossib
 
 
 class _Search:
-    """One pass over the answers. ``old`` and ``new`` are the nearest known numbers, one good and one bad, and ``axes``
-    their difference."""
+    """One pass over the answers. ``old`` is the nearest known good number, ``new`` the nearest known bad number, and
+    ``axes`` are their differences."""
 
     def __init__(self, bisection: Bisection, axes_between: AxesBetween, is_impossible: IsImpossible) -> None:
         self.numbers, self.is_steady = bisection.numbers, bisection.judge.is_steady
@@ -321,7 +321,7 @@ class _Search:
         good, bad = edge(len(self.numbers), lambda place: self._verdict(of_number(self.numbers[place])))
         self.old, self.new = self.numbers[good], self.numbers[bad]
         old, new = of_number(self.old), of_number(self.new)
-        for each in (old, new):  # everything after stands on these two
+        for each in (old, new):  # all further results depend on these two
             self._require_sure(each)
         self.axes = self.axes_between(self.old, self.new)
         if not self.axes:
@@ -358,19 +358,19 @@ class _Search:
         return self.noise.verdict(tally)
 
     def _require_sure(self, tried: BisectCandidate) -> None:
-        """Asks again about what all else rests on."""
+        """Asks again about a candidate on which the result depends."""
         if not self.is_steady and (times := self.noise.missing(self.noise.tally(tried), pivot=True)):
             raise _OpenQuestion(TryCandidate(tried, times))
 
     def _candidate(self, taken: frozenset[str], point: tuple[str, str] | None = None) -> BisectCandidate:
-        """The candidate with these units; a number if it equals one."""
+        """The candidate with these units, as a number if it is equal to one."""
         if not taken:
             return of_number(self.old)
         is_whole = taken == {unit for axis in self.axes for unit in axis.units} and not point
         return of_number(self.new) if is_whole else mixed(self.old, self.new, taken, point)
 
     def _word(self, taken: frozenset[str], point: tuple[str, str] | None = None) -> Word:
-        """The verdict on the old number with these units of the new one."""
+        """The verdict on the old number with these units of the new number."""
         if self.is_impossible(self.old, self.new, taken):
             return "skip"
         return self._verdict(self._candidate(taken, point))
@@ -378,15 +378,14 @@ class _Search:
     def _flip(
         self, before: frozenset[str], row: Sequence[frozenset[str]]
     ) -> tuple[frozenset[str], Sequence[frozenset[str]]]:
-        """The units with which the old number is still good, and the groups of the ``row`` that then make it bad: one,
-        or several that could not be tried apart. The groups are taken one after the other, in addition to ``before``.
-        """
+        """The units with which the old number is still good, and the groups of ``row`` that then make it bad: one, or
+        several that could not be separated. Groups are taken one after the other, in addition to ``before``."""
 
         def edge_of(row: Sequence[frozenset[str]]) -> tuple[int, int]:
             return edge(len(row) + 1, lambda place: self._word(before.union(*row[:place])), _MOST_MISSES_OF_UNITS)
 
         good, bad = edge_of(row)
-        if bad - good > 1:  # some of them may be tried apart once the last one is taken, which they need
+        if bad - good > 1:  # these may need the last group: take it first, and try again
             turned = [*row[:good], row[bad - 1], *row[good : bad - 1]]
             again = edge_of(turned)
             if again[1] - again[0] < bad - good:
@@ -396,7 +395,8 @@ class _Search:
     def _located(
         self, before: frozenset[str], chosen: frozenset[str]
     ) -> tuple[tuple[Culprit, ...], BisectCandidate, BisectCandidate]:
-        """The culprits, each at its point if it has points, and the candidates on either side of the first one."""
+        """The culprits, each with its points if it has any, and the good and the bad candidate next to the first
+        culprit."""
         units = [(axis.name, unit) for axis in self.axes for unit in axis.units if unit in chosen - before]
         culprits = tuple(self._at_point(chosen, Culprit(axis, unit)) for axis, unit in units)
         first = next((culprit for culprit in culprits if culprit.good or culprit.bad), culprits[0])
@@ -404,7 +404,7 @@ class _Search:
         return culprits, good, self._candidate(chosen, (first.unit, first.bad) if first.bad else None)
 
     def _at_point(self, chosen: frozenset[str], culprit: Culprit) -> Culprit:
-        """The culprit between its two nearest points. A merge has points inside."""
+        """The culprit with its two nearest points. A merge contains further points."""
         key = (culprit.unit, culprit.good, culprit.bad)
         points = self.rows.get(key)
         if points is None:
@@ -419,7 +419,7 @@ class _Search:
 
 
 def journal_of(project: Project) -> Journal[Bisection]:
-    """The journal of a project's bisection; a project has one at a time."""
+    """The journal of the project's bisection; a project has at most one."""
     return Journal(
         project.bisecting / "journal.json",
         Bisection,
@@ -433,5 +433,5 @@ def journal_of(project: Project) -> Journal[Bisection]:
 
 
 def write_bisection(project: Project, bisection: Bisection) -> None:
-    """Writes the bisection to disk before this returns."""
+    """Writes the bisection, and returns when it is on the disk."""
     journal_of(project).write(replace(bisection, judge=bisection.judge.recorded))

@@ -1,1 +1,1 @@
-"""Checkpoints: weights made from others by recorded steps."""
+"""Checkpoints: weights that recorded steps make from other weights."""

@@ -1,6 +1,6 @@
-"""A checkpoint is made from its plan, one file at a time.
+"""Makes a checkpoint from its plan, file by file.
 
-An interrupted build continues with the files that are not finished. One rename at the end makes the result visible.
+An interrupted build continues with the unfinished files. One rename at the end makes the result visible.
 """
 
 from __future__ import annotations
@@ -33,37 +33,38 @@ if TYPE_CHECKING:
     from builder.lab.checkpoints.tensors import PlannedShard, SourceFile
 
 LOCK = ".building"
-"""The lock file in the folder of the results, which a build holds."""
+"""The lock file in the folder of the results. A build holds it."""
 
 DigestText: TypeAlias = Annotated[str, "sha256:[0-9a-f]{64}"]
-# The most bytes of a file that is no weights: tokenizers have some ten million.
+# The maximum size in bytes of a file without weights: tokenizers have some ten million.
 _LARGEST = 256 << 20
-# Also where there are fewer processors: some wait for the disk while others take digests.
+# Also with fewer processors: some threads wait for the disk while others compute digests.
 _WORKERS = 4
-# Small enough to be in the processor's cache still when it is written: the bytes come from memory once, for the digest
-# and for the copy. `copy_file_range` would leave them to be read again for the digest.
+# Small enough to stay in the processor's cache: the bytes are read once, for the digest and for the copy. After
+# `copy_file_range`, they would be read again for the digest.
 _BLOCK = 1 << 20
-# The disk is given work from the beginning, and not when the file is complete: it writes while the rest is digested.
+# The disk starts to write early, not when the file is complete: it works while the rest is digested.
 _STRETCH = 8 << 20
 BYTES_PER_SECOND = 500_000_000
-"""The usual speed of a build: a plain NVMe disk reads and writes this much at once."""
+"""The usual speed of a build: a plain NVMe disk reads and writes at this speed at the same time."""
 
 
 def make_checkpoint(
     plan: CheckpointPlan, place: ResultPlace, recorded: Mapping[str, CheckpointRevision], report: Report
 ) -> tuple[str, CheckpointRevision]:
-    """Makes the checkpoint and puts it in its place; returns its revision and its record, without a sequence. Raises
-    SourceError for a source that changes meanwhile; ConflictError for a file whose digest differs from the one that the
-    definition requires or that is ``recorded`` for the same inputs; OSError. Finished files stay for the next try."""
+    """Makes the checkpoint, puts it in place, and returns its revision and its record without a sequence. Finished
+    files remain for the next try. Raises SourceError if a source changes during the build; OSError; ConflictError if a
+    digest differs from the one that the definition requires, or from the one that is ``recorded`` for the same
+    inputs."""
     make_folder(place.root)
     work = _work_folder(plan, place)
     on_wait = Message(f"waiting for another process that makes {plan.definition.name}")
     with locked(place.root / LOCK, on_wait=lambda: report(on_wait)):
         journal = BuildJournal(work)
-        if work.is_symlink():  # a folder of the project may have come with it
+        if work.is_symlink():  # the link may have come with the project
             work.unlink()
         work.mkdir(exist_ok=True)
-        # A file counts that is where it should be, with the size that it had.
+        # A file counts as finished if it still exists with its recorded size.
         made = place.folder(revision_of(journal.finished))
         for name, file in list(journal.finished.items()):
             paths = (work / name, made / name, _blob(place, file))
@@ -94,12 +95,12 @@ def make_checkpoint(
 
 
 def finished_size(plan: CheckpointPlan, place: ResultPlace) -> int:
-    """The bytes of the files that an earlier try finished."""
+    """The size in bytes of the files that an earlier try finished."""
     return sum(file.size for file in BuildJournal(_work_folder(plan, place)).finished.values())
 
 
 def forget_unfinished(place: ResultPlace, inputs: str = "") -> None:
-    """Removes what builds left behind whose result is recorded: all of them, or those with these ``inputs``."""
+    """Removes the leftovers of builds with a recorded result: all, or only the leftovers for these ``inputs``."""
     pattern = f"{UNFINISHED}{inputs[:16]}*"
     if any(place.root.glob(pattern)):
         with locked(place.root / LOCK):
@@ -111,8 +112,8 @@ def _work_folder(plan: CheckpointPlan, place: ResultPlace) -> Path:
 
 
 class BuildJournal:
-    """The finished files of a build, by name, in a file beside the folder ``work``: each is on the disk before it
-    counts. A file that holds anything else counts for nothing."""
+    """The finished files of a build, by name. They are recorded in a file beside the folder ``work``, each after it is
+    on the disk. Invalid content of the record is ignored."""
 
     def __init__(self, work: Path) -> None:
         self._path = work.with_name(f"{work.name}.journal")
@@ -151,11 +152,11 @@ def _require_digests(
             raise ConflictError(message, hint=hint)
 
 
-# The files that are not weights: copies, JSON files with their changes, the index, the model card.
+# Files without weights: copies, JSON files with their changes, the index, the model card.
 
 
 def _small_files(plan: CheckpointPlan) -> dict[str, bytes]:
-    """The files by name. Raises SourceError for one that cannot be read, or is no JSON where it is changed."""
+    """The files by name. Raises SourceError if a file cannot be read, or must be changed and is not JSON."""
     made: dict[str, bytes] = {}
     for name, file in plan.content.files.items():
         source = plan.sources[file.source]
@@ -190,12 +191,12 @@ def _merged(target: Any, patch: Any) -> Any:
 
 
 def _card(plan: CheckpointPlan) -> str:
-    """The model card. It holds nothing that differs between two machines."""
+    """The model card. It is the same on all machines."""
     definition = plan.definition
     models = [source.snapshot.model for source in plan.sources.values() if source.snapshot]
     lines = [
         "---",
-        # JSON is YAML, whatever the names have in them.
+        # JSON is valid YAML, with any names.
         f"base_model: {json.dumps(models)}",
         f"base_model_relation: {json.dumps('merge' if len(models) > 1 else 'quantized')}",
         *([f"license: {json.dumps(definition.license)}"] if definition.license else []),
@@ -213,11 +214,11 @@ def _card(plan: CheckpointPlan) -> str:
     return "\n".join(lines)
 
 
-# The files of weights: several at a time, each into the journal when it is whole.
+# The files of weights: several at a time, each recorded in the journal when it is complete.
 
 
 def _write_weights(plan: CheckpointPlan, work: Path, journal: BuildJournal, report: Report) -> None:
-    """Writes the files that the journal does not have into the folder ``work``. Raises what `write_shard` does."""
+    """Writes the files that are missing in the journal into the folder ``work``. Raises the errors of `write_shard`."""
     from multiprocessing.pool import ThreadPool
 
     todo = [shard for shard in plan.shards if shard.name not in journal.finished]
@@ -241,8 +242,8 @@ def _write_weights(plan: CheckpointPlan, work: Path, journal: BuildJournal, repo
         sync_folder(work)
         journal.add(shard.name, file)
 
-    # Threads that do not keep the process alive when the user stops it; the largest files first, so that none is left
-    # to be written alone at the end.
+    # These threads do not keep the process alive when the user stops it. The largest files come first, so that no large
+    # file is written alone at the end.
     with ThreadPool(_WORKERS) as pool:
         try:
             for _ in pool.imap_unordered(write_one, sorted(todo, key=lambda shard: -shard.size)):
@@ -259,14 +260,14 @@ def write_shard(
     sources: Mapping[SourceFile, tuple[Path, FileState]],
     count_bytes: Callable[[int], None],
 ) -> RecordedFile:
-    """Writes a file of weights from ``sources``; returns its size and digests when it is on the disk. Raises
-    SourceError where a source changed while it was read, and OSError. What ``count_bytes`` raises ends the work."""
+    """Writes a file of weights from ``sources``, and returns its size and digests when it is on the disk. Raises
+    SourceError if a source changed while it was read, and OSError. An error from ``count_bytes`` ends the work."""
     digest = hashlib.sha256()
     counted = at = 0
 
     def count() -> None:
         with suppress(OSError):
-            # Linux starts to write pages that are no longer needed, and does not wait for the end.
+            # Linux starts to write the pages that are no longer needed. The call does not wait for them.
             os.posix_fadvise(out.fileno(), counted, at - counted, os.POSIX_FADV_DONTNEED)
         count_bytes(at - counted)
 
@@ -293,7 +294,7 @@ def write_shard(
 
 
 def _content(shard: PlannedShard, sources: Mapping[SourceFile, IO[bytes]]) -> Iterator[bytes | memoryview]:
-    """Yields the bytes of a file of weights, in blocks that hold until the next one."""
+    """Yields the bytes of a file of weights in blocks. A block is valid until the next one."""
     yield shard.beginning
     block = memoryview(bytearray(_BLOCK))
     for piece in shard.pieces:
@@ -320,7 +321,7 @@ def _changed(path: Path, when: str) -> SourceError:
 
 
 class MovedBytes:
-    """The bytes that several threads have moved, reported as they are counted."""
+    """The bytes that several threads have moved. Each change is reported."""
 
     def __init__(self, report: Report, what: str, total: int) -> None:
         self._report, self._what, self._total = report, what, total
@@ -333,11 +334,11 @@ class MovedBytes:
             self._report(TransferProgress(self._what, self._current, self._total))
 
 
-# The name of a whole result: a folder, or a snapshot of the cache with links to its blobs.
+# A complete result gets its name: a folder, or a snapshot of the cache with links to its blobs.
 
 
 def _put_in_place(work: Path, place: ResultPlace, revision: str, made: Mapping[str, RecordedFile]) -> None:
-    """Gives the result its name by one rename; what is there already stays."""
+    """Gives the result its name by one rename. An existing result stays."""
     fresh = work
     if place.is_cache:
         fresh = work / ".snapshot"
@@ -367,7 +368,7 @@ def _blob(place: ResultPlace, file: RecordedFile) -> Path:
 
 
 def fetch_source(plan: CheckpointPlan, report: Report) -> None:
-    """Fetches the files of the sources that are not here, into the Hugging Face cache. Raises SourceError."""
+    """Fetches the missing files of the sources into the Hugging Face cache. Raises SourceError."""
     for name, source in plan.sources.items():
         missing = {file.path for file in plan.missing if file.source == name}
         if missing and source.snapshot:
@@ -378,12 +379,12 @@ def fetch_source(plan: CheckpointPlan, report: Report) -> None:
             hub.fetch_from_hub(source.environ, wanted, progress.add)
 
 
-# Results that no pairing names any more, and what killed builds left: what `prune` removes of checkpoints.
+# Results that no pairing names any more, and leftovers of killed builds: `prune` removes these.
 
 
 @dataclass(frozen=True)
 class RemovableCheckpoint:
-    """A revision, or an unfinished build (``revision`` is empty), with the paths that go and their bytes."""
+    """A revision, or an unfinished build (``revision`` is empty), with the paths to remove and their size in bytes."""
 
     name: str
     revision: str
@@ -398,8 +399,8 @@ class RemovableCheckpoint:
 def find_leftovers(
     project: Project, environ: Mapping[str, str], wanted: Collection[str]
 ) -> tuple[RemovableCheckpoint, ...]:
-    """The recorded revisions on this machine that are neither the latest nor ``wanted`` (``NAME@REVISION``), and what
-    is unfinished. Files that a revision which stays has too are left."""
+    """The recorded revisions on this machine that are neither the latest nor ``wanted`` (``NAME@REVISION``), and
+    unfinished builds. Files that a remaining revision also uses are not included."""
     records = checkpoints_lock.read_checkpoints_lock(project)
     removable = []
     for name in sorted({*records.checkpoints, *checkpoint_definition.checkpoint_names(project)}):
@@ -408,7 +409,7 @@ def find_leftovers(
             place = checkpoints_lock.result_place(project, environ, name, folder)
             here = [revision for revision in revisions if place.has(revision)]
             going = [each for each in here if each != current and f"{name}@{each}" not in wanted]
-            # Another project's revisions lie in the same folder: whatever they link to stays.
+            # Other projects' revisions are in the same folder, and the files that they link to stay.
             staying = [each for each in place.revisions() if each not in going]
             kept = {path.resolve() for each in staying for path in place.folder(each).iterdir()}
             for revision in going:
@@ -425,7 +426,7 @@ def find_leftovers(
 
 
 def remove_leftovers(paths: Iterable[Path]) -> None:
-    """Removes the paths; the folder first that has the name, so that no reader takes a part for the whole."""
+    """Removes the paths in order. The named folder comes first, so that no reader mistakes a part for the whole."""
     for path in paths:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A checkpoint is planned from the headers of its sources alone, which have to agree with the source's index."""
+"""Plans a checkpoint from the headers of its sources alone. The headers must agree with the source's index."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 README = "README.md"
 """The model card of the result."""
 FileState = tuple[int, int, int, int]
-"""All that changes when a file is written: its device, inode, size and the time of the last change."""
+"""The values that change when a file is written: its device, inode, size and modification time."""
 
-_FIRST = 1 << 19  # Most headers fit in, so that the Hub is asked once for each file.
+_FIRST = 1 << 19  # most headers fit, so the Hub gets one request per file
 _WORKERS = 8
 _MOST_TENSORS = 1_000_000
-# The files are read side by side, and parsed one after the other: that takes many times their bytes of memory.
+# The files are read in parallel, but parsed one after the other: parsing needs many times their size in memory.
 _PARSING = Lock()
 
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """All that will be done. ``used`` are the files of the sources that something is taken from; ``inputs`` is the
-    digest over everything that decides the bytes of the result."""
+    """The plan of a checkpoint. ``used`` are the source files that the result is made from. ``inputs`` is the digest of
+    everything that decides the bytes of the result."""
 
     definition: CheckpointDefinition
     sources: Mapping[str, SourceContents]
@@ -73,7 +73,7 @@ class CheckpointPlan:
 
     @property
     def size(self) -> int:
-        """The bytes of the result."""
+        """The size of the result in bytes."""
         others = sum(map(self.size_of, self.content.files.values())) + len(self.index or b"")
         return sum(shard.size for shard in self.shards) + others
 
@@ -87,9 +87,9 @@ def make_checkpoint_plan(
     *,
     update: bool = False,
 ) -> CheckpointPlan:
-    """Plans a checkpoint from the headers of its sources, of the Hub's by ranges. A source of the Hub is taken at the
-    recorded commit while the definition asks for the same, unless ``update``. Raises SourceError for a source that
-    cannot be read or is damaged, FileProblemsError with the place of a step that cannot be done."""
+    """Plans a checkpoint from the headers of its sources; headers of Hub models are read as byte ranges. A Hub model
+    keeps its recorded commit as long as the definition requests the same revision, unless ``update``. Raises
+    SourceError if a source cannot be read or is damaged, and FileProblemsError with the place of an impossible step."""
 
     def problem(message: str, *place: str | int) -> FileProblemsError:
         return FileProblemsError((Problem(definition.location(*place), message),))
@@ -136,13 +136,13 @@ def recorded_sources(plan: CheckpointPlan) -> dict[str, RecordedSource]:
     return {name: RecordedSource(each.requested, files[name], each.commit) for name, each in plan.sources.items()}
 
 
-# The files of a source: a model of the Hub at one commit, in the cache or not yet, or a folder.
+# The files of a source: a folder, or a model of the Hub at one commit, with or without files in the cache.
 
 
 @dataclass(frozen=True)
 class SourceContents:
-    """A source, ``requested`` as the definition has it, and the size of each file. ``folder`` has those that are here;
-    ``snapshot`` is of a model on the Hub."""
+    """A source, ``requested`` as in the definition, and the size of each file. ``folder`` contains the files on this
+    machine. ``snapshot`` is set for a model of the Hub."""
 
     requested: str
     sizes: Mapping[str, int]
@@ -161,7 +161,7 @@ class SourceContents:
         return f"{self.snapshot.model}: {path}" if self.snapshot else str(self.folder / path)
 
     def digest(self, path: str) -> str | None:
-        """The digest of a file's content as the Hub lists it, or the cache in its place; None if nothing does."""
+        """The digest of a file's content, from the Hub or from the cache; None if neither has one."""
         if self.snapshot is None:
             return None
         blob = next((file.blob for file in self.snapshot.files if file.path == path), None)
@@ -172,7 +172,7 @@ class SourceContents:
         return f"sha256:{blob}" if len(blob or "") == hub.SHA256_DIGITS else f"git:{blob}"
 
     def identity(self, path: str) -> str:
-        """All that decides the content of a file, without reading it."""
+        """The identity of a file's content, found without reading the file."""
         if self.snapshot:
             return f"{self.snapshot.model}@{self.snapshot.commit}:{path}"
         with open_file(self.folder / path) as file:
@@ -180,7 +180,7 @@ class SourceContents:
         return f"{self.folder / path}:{size}:{changed}"
 
     def read(self, path: str, begin: int, size: int) -> bytes:
-        """Reads a range of a file, fewer bytes where it ends before: here, or from the Hub. Raises SourceError."""
+        """Reads a range of a file, here or on the Hub; shorter if the file ends early. Raises SourceError."""
         if self.snapshot and not self.is_here(path):
             return hub.read_file_range(self.environ, self.snapshot, path, begin, size)
         try:
@@ -194,7 +194,7 @@ class SourceContents:
 def look_up(
     project: Project, environ: Mapping[str, str], source: CheckpointSource, commit: str | None
 ) -> SourceContents:
-    """Looks up a source: on the Hub at ``commit``, or the revision that is wanted. Raises SourceError."""
+    """Looks up a source; a Hub model at ``commit``, or at the requested revision. Raises SourceError."""
     if source.model:
         snapshot = hub.find_snapshot(environ, source.model, commit or source.revision)
         folder = hub_cache.folder(environ, source.model) / "snapshots" / snapshot.commit
@@ -205,7 +205,7 @@ def look_up(
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """Opens a plain file to read, links followed. Raises OSError for anything else, and never waits."""
+    """Opens a regular file to read; links are followed. Raises OSError for anything else, and never waits."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     file = os.fdopen(descriptor, "rb", buffering=0)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -220,8 +220,8 @@ def state_of(file: IO[bytes]) -> FileState:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """The sizes of the files of a folder. Links lead to files of the folder, or of a snapshot in the cache to those of
-    its model. Raises SourceError for any other link: it would choose a file of this machine."""
+    """The sizes of the files in a folder. A link must lead into the folder; in a snapshot of the cache, it must lead
+    into the model's folder. Raises SourceError for any other link, which could select any file of this machine."""
     real = folder.resolve()
     root = real.parent.parent if real.parent.name == "snapshots" else real
     try:
@@ -240,8 +240,9 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 
 def read_source_listing(source: SourceContents, further: Iterable[str]) -> SourceListing:
-    """Reads the headers of the files that a source's index lists (without one, all of its weights) and of ``further``
-    files. Raises SourceError for a damaged file, a tensor in two files, and an index that names what is not there."""
+    """Reads the headers of the files in a source's index (without an index, of all its weights), and of ``further``
+    files. Raises SourceError for a damaged file, for a tensor in two files, and if the index names a missing file or
+    tensor."""
     usable = {path for path in source.sizes if is_file_name(path)}
     weights = sorted(path for path in usable if path.endswith(".safetensors"))
     index = {}
@@ -280,7 +281,7 @@ def _read_headers(source: SourceContents, paths: list[str]) -> dict[str, Header]
             if (count := sum(len(each.tensors) for each in headers.values())) > _MOST_TENSORS:
                 message = f"with the files before, there are {count:,} tensors, but at most {_MOST_TENSORS:,} are read"
                 raise _damaged(source, path, message)
-    finally:  # after ^C nothing is waited for
+    finally:  # after ^C, do not wait
         pool.shutdown(wait=False, cancel_futures=True)
     return headers
 

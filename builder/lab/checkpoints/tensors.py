@@ -1,6 +1,6 @@
-"""The steps of a definition decide which tensors a checkpoint has, and where the bytes of each come from.
+"""The steps of a definition decide which tensors a checkpoint has, and where their bytes come from.
 
-A wrong count, a missing tensor or a different shape is an error with the names. No data of a tensor is read.
+A wrong count, a missing tensor or a different shape is an error that lists the names. The data of tensors is not read.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from builder.sources import safetensors_files
 
 _MOST_NAMES = 5  # in a message
 _SINGLE = "model.safetensors"
-# Goes into every digest of inputs: another layout of the same tensors is another result.
+# Part of every digest of inputs: the same tensors in another layout are another result.
 _LAYOUT = 1
-# Files beside the weights that `take` leaves: weights of other formats, and what is written for the result.
+# Files beside the weights that `take` skips: weights in other formats, and files that are written for the result.
 _LEFT_OUT = re.compile(
     r"(?s).*\.(safetensors|safetensors\.index\.json|bin|bin\.index\.json|pt|pth|ckpt|gguf|onnx|h5|msgpack)|\.git.*|README\.md"
 )
 
 
 class StepError(Exception):
-    """The reason, with names, why a step cannot be done; ``number`` is its place in the definition, from 0 on."""
+    """The reason, with names, why a step is impossible; ``number`` is its position in the definition, from 0."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class StepError(Exception):
 
 @dataclass(frozen=True, order=True)
 class SourceFile:
-    """A file of one of the sources, by the source's name in the definition."""
+    """A file of a source; ``source`` is the source's name in the definition."""
 
     source: str
     path: str
@@ -70,8 +70,7 @@ class PlannedTensor:
 
 @dataclass(frozen=True)
 class SourceListing:
-    """A source for planning: the headers of its weights, the files that its index lists, and the sizes of all
-    others."""
+    """A source for planning: the headers of its weights, the files in its index, and the sizes of all other files."""
 
     headers: Mapping[str, safetensors_files.Header]
     listed: tuple[str, ...]
@@ -80,7 +79,7 @@ class SourceListing:
 
 @dataclass(frozen=True)
 class StepEffect:
-    """The effect of a step in a line, and the number of its tensors."""
+    """The effect of a step in one line, and the number of its tensors."""
 
     text: str
     tensors: int
@@ -88,8 +87,8 @@ class StepEffect:
 
 @dataclass(frozen=True)
 class PlannedContent:
-    """All that the steps give. ``added`` are files whose tensors were added as a whole, ``patches`` changes to JSON
-    files, ``digests`` those that files must have."""
+    """The result of the steps. ``added`` are files whose tensors were added as a whole, ``patches`` are changes to JSON
+    files, and ``digests`` are the required digests of files."""
 
     tensors: Mapping[str, PlannedTensor] = field(default_factory=dict)
     added: frozenset[SourceFile] = frozenset()
@@ -101,7 +100,7 @@ class PlannedContent:
     def after(
         self, text: str, tensors: Collection[PlannedTensor] = (), count: int | None = None, **changes: Any
     ) -> PlannedContent:
-        """The content after a step that does ``text`` to these ``tensors``."""
+        """The content after a step with these ``tensors``; ``text`` describes the step."""
         new = {tensor.name: tensor for tensor in tensors}
         effect = StepEffect(text, len(tensors) if count is None else count)
         return replace(self, tensors={**self.tensors, **new}, effects=(*self.effects, effect), **changes)
@@ -150,7 +149,7 @@ def _take(content: PlannedContent, step: TakeStep, source: SourceListing) -> Pla
 
 
 def _replace(content: PlannedContent, step: ReplaceStep, source: SourceListing) -> PlannedContent:
-    """Puts tensors of a source, with their companions, in the place of those with the same name and shape."""
+    """Replaces tensors with a source's tensors of the same name and shape, and their companions."""
     by_name = {tensor.name: (path, tensor) for path, tensor in _stored(source, TensorSelection())}
     own = (tensor for _, tensor in _stored(source, step.selection))
     selected = {tensor.name: tensor for tensor in own if tensor.name.rpartition(".")[2] not in step.companions}
@@ -185,7 +184,7 @@ def _replace(content: PlannedContent, step: ReplaceStep, source: SourceListing) 
 
 
 def _add(content: PlannedContent, step: AddStep, source: SourceListing) -> PlannedContent:
-    """Takes over a whole file of a source, unless such tensors are already there."""
+    """Adds a whole file of a source, unless such tensors already exist."""
     is_excluding = _matcher(step.unless)
     if present := [name for name in content.tensors if is_excluding(name)]:
         return content.after(f"adds nothing of {step.source}: {len(present)} such tensors are already there")
@@ -235,7 +234,7 @@ def _verify(content: PlannedContent, step: VerifyStep) -> PlannedContent:
     return content.after(text, digests={**content.digests, **step.files})
 
 
-# What the steps share.
+# Shared functions of the steps.
 
 
 def _matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
@@ -267,7 +266,7 @@ def _planned(name: str, tensor: safetensors_files.StoredTensor, file: SourceFile
 
 
 def _renamed(name: str, rename: Mapping[str, str]) -> str:
-    """The new name by the first pattern that fits."""
+    """The new name from the first pattern that matches."""
     for old, new in rename.items():
         head, star, tail = old.partition("*")
         if not star and name == old:
@@ -289,12 +288,12 @@ def _require_new(content: PlannedContent, new: Iterable[PlannedTensor]) -> None:
         raise StepError(f"{len(twice)} tensor names already exist: {listed(twice)}")
 
 
-# The files of the result: which tensors each has, in which order, and the byte ranges that are copied.
+# The files of the result: their tensors, the order of the tensors, and the byte ranges to copy.
 
 
 @dataclass(frozen=True)
 class ByteCopy:
-    """``size`` bytes at ``begin`` of ``file`` that are copied to ``at``."""
+    """A copy of ``size`` bytes from ``begin`` in ``file`` to ``at``."""
 
     file: SourceFile
     begin: int
@@ -304,7 +303,7 @@ class ByteCopy:
 
 @dataclass(frozen=True)
 class PlannedShard:
-    """A file of weights: its beginning, and what follows; ``size`` is its length in bytes."""
+    """A file of weights: its beginning, and the pieces that follow; ``size`` is its length in bytes."""
 
     name: str
     beginning: bytes
@@ -322,8 +321,8 @@ class PlannedShard:
 
 
 def planned_shards(content: PlannedContent, shard_size: int) -> tuple[PlannedShard, ...]:
-    """The files of weights: the tensors of a file of a source stay together, at most ``shard_size`` bytes in each; a
-    file that was added keeps its name. Raises HeaderError for more tensors than a header may have."""
+    """The files of weights. Tensors from one file of a source stay together, with at most ``shard_size`` bytes per
+    file. A file that was added keeps its name. Raises HeaderError if a file has more tensors than a header may have."""
     groups: dict[SourceFile, list[PlannedTensor]] = defaultdict(list)
     for tensor in content.tensors.values():
         groups[tensor.shard].append(tensor)
@@ -341,7 +340,7 @@ def planned_shards(content: PlannedContent, shard_size: int) -> tuple[PlannedSha
 
 
 def index_of(shards: Iterable[PlannedShard], content: PlannedContent) -> bytes | None:
-    """The index over the files of weights; None if there is one only, which needs none."""
+    """The index of the files of weights; None for a single file, which needs no index."""
     by_tensor = {name: shard.name for shard in shards for name in shard.names}
     if set(by_tensor.values()) == {_SINGLE}:
         return None
@@ -352,8 +351,8 @@ def index_of(shards: Iterable[PlannedShard], content: PlannedContent) -> bytes |
 def inputs_digest(
     shards: Iterable[PlannedShard], content: PlannedContent, sources: Mapping[SourceFile, str], text: str
 ) -> str:
-    """The digest over all that decides the bytes of the result: the pieces of each file, the identities of the files
-    that they come from, the changes to other files, and ``text`` of the definition that goes into it."""
+    """The digest of everything that decides the bytes of the result: the pieces of each file, the identities of their
+    source files, the changes to other files, and the ``text`` of the definition that is part of the result."""
 
     def parts() -> Iterator[object]:
         yield [_LAYOUT, text]
@@ -371,7 +370,7 @@ def inputs_digest(
 
 
 def _parts(tensors: list[PlannedTensor], most: int) -> Iterator[list[PlannedTensor]]:
-    """Divides tensors among files of at most ``most`` bytes; a larger one has a file of its own."""
+    """Divides tensors among files of at most ``most`` bytes. A larger tensor gets its own file."""
     part: list[PlannedTensor] = []
     size = 0
     for tensor in tensors:

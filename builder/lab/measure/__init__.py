@@ -1,1 +1,1 @@
-"""A running server, measured."""
+"""Measurements of a running server."""

@@ -1,4 +1,4 @@
-"""A benchmark measures a served model: throughput at depth, acceptance of drafted tokens, memory and the server's log.
+"""A benchmark measures a served model: throughput at several depths, acceptance of drafted tokens, memory and log.
 
 `llama_benchy` measures throughput. Acceptance uses fixed prompts at temperature 0, so that two runs can be compared.
 """
@@ -42,9 +42,9 @@ def measure_bench(
     revision: str | None = None,
     member: ServerMember | None = None,
 ) -> outcome.Outcome:
-    """Measures a served model by ``profile``, without the depths that exceed its context. Memory and log are those of
-    ``member``, the container that answers. A server that fails meanwhile is a result. Raises MeasuringError if
-    llama-benchy or the tokenizer is missing, UsageError for a profile that does not fit the model."""
+    """Measures a served model with ``profile``, without the depths that exceed its context. Memory and log come from
+    ``member``, the container that answers. If the server fails during the measurement, that is the result. Raises
+    MeasuringError if llama-benchy or the tokenizer is missing, UsageError if the profile does not fit the model."""
     fitting = profile.within(served.context)
     if not fitting.depth:
         longest = max(profile.pp) + max(profile.tg)
@@ -96,12 +96,12 @@ def measure_bench(
 
 
 def bench_digest(profile: BenchProfile) -> str:
-    """The digest of a profile and its texts: figures with another digest cannot be compared."""
+    """The digest of a profile and its texts: compare figures only with figures of the same digest."""
     protocol = {name: value for name, value in asdict(profile).items() if name != "minutes"}
     return outcome.outcome_digest([protocol, llama_benchy.digest(), PROMPTS, TOKENS])
 
 
-# The acceptance of drafted tokens, from the counters of a server before and after fixed prompts.
+# The acceptance of drafted tokens, from the server's counters before and after fixed prompts.
 
 PROMPTS = (
     "Explain to a child why the sea is salty. Use about a hundred words.",
@@ -116,7 +116,8 @@ _SECONDS = 300.0
 
 
 def measure_acceptance(served: ServedModel, report: Report) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
-    """The figures of a server with a speculative decoder. Unreadable counters are a finding."""
+    """The acceptance figures, if the server has a speculative decoder. Unreadable counters are reported as a
+    finding."""
 
     def metrics() -> str:
         try:
@@ -144,8 +145,9 @@ def measure_acceptance(served: ServedModel, report: Report) -> tuple[tuple[Figur
 
 
 def acceptance(first: str, second: str) -> tuple[float, float] | None:
-    """The accepted share of the drafted tokens, and the tokens of a step, between two pages of metrics; None if nothing
-    was drafted. Raises ValueError if a page was cut off or is not vLLM's, or the server was restarted meanwhile."""
+    """The accepted share of the drafted tokens, and the tokens per step, between two pages of metrics; None if nothing
+    was drafted. Raises ValueError if a page was cut off or is not vLLM's, or if the server was restarted between
+    them."""
     before, after = readiness.read_metrics(first), readiness.read_metrics(second)
     if before is None or after is None or not (first.endswith("\n") and second.endswith("\n")):
         raise ValueError("/metrics: the page was cut off, or is not vLLM's")
@@ -159,12 +161,12 @@ def acceptance(first: str, second: str) -> tuple[float, float] | None:
 # The memory of a server's container.
 
 _TIMEOUT = 10.0
-# The largest size so far, with version 2 of cgroups and with version 1.
+# The maximum so far, in version 2 and in version 1 of cgroups.
 _PEAK = "cd /sys/fs/cgroup && (cat memory.peak 2>/dev/null || cat memory/memory.max_usage_in_bytes)"
 
 
 def container_peak(member: ServerMember) -> int:
-    """The most bytes of memory that a server's container ever took; 0 if that is unknown."""
+    """The peak memory of a server's container in bytes; 0 if unknown."""
     with suppress(EngineError):
         result = containers.execute(member.engine, member.service.id, ["sh", "-c", _PEAK], _TIMEOUT)
         if not result.exit_code and result.output.strip().isdecimal():
@@ -172,7 +174,7 @@ def container_peak(member: ServerMember) -> int:
     return 0
 
 
-# The figures in a server's log, in lines of vLLM 0.19 to 0.32.
+# The figures in a server's log, from lines of vLLM 0.19 to 0.32.
 
 _GIB = 1 << 30
 # v1/core/kv_cache_utils.py, v1/worker/gpu_model_runner.py, v1/worker/gpu_worker.py
@@ -187,7 +189,7 @@ _LONGEST_START = 24 * 3600.0
 
 
 def log_figures(lines: Sequence[containers.LogLine], started: str) -> tuple[Figure, ...]:
-    """The figures in the log of a container that was ``started`` (RFC 3339, by the engine's clock as the lines)."""
+    """The figures in the log of a container; ``started`` is RFC 3339, by the engine's clock, like the lines."""
     lines = [line for line in lines if line.written >= started]
     result = []
     for name, pattern, unit, better, factor in _LINES:
@@ -197,6 +199,6 @@ def log_figures(lines: Sequence[containers.LogLine], started: str) -> tuple[Figu
     with suppress(ValueError):
         if ready:
             seconds = (datetime.fromisoformat(ready.written) - datetime.fromisoformat(started)).total_seconds()
-            if 0 < seconds < _LONGEST_START:  # else the clock jumped meanwhile
+            if 0 < seconds < _LONGEST_START:  # otherwise, the clock jumped
                 result.append(Figure("startup", {}, "s", "lower", (seconds,)))
     return tuple(result)

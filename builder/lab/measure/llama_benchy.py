@@ -1,9 +1,9 @@
-"""llama-benchy (https://github.com/eugr/llama-benchy) measures throughput at depth, in a process of its own.
+"""llama-benchy (https://github.com/eugr/llama-benchy) measures throughput at several depths, in a separate process.
 
-Three habits of the tool would make wrong figures or need the network. It replaces a tokenizer that it cannot find by
-gpt2's, so it gets the file of the model's own. It fetches a book, so a text of ours lies where it keeps the book. It
-uses the user's proxies for the server, so it sees none. Its home is an empty folder, and the Hub is off. It runs with a
-client of ours (`benchy_client.py`), as its own counts no token that is not yet text.
+The tool has three habits that would cause wrong figures or need the network. Without a tokenizer it falls back to
+gpt2's, so it gets the file of the model's own tokenizer. It downloads a book, so our text is stored in the book's
+place. It uses the user's proxies for the server, so it gets none. Its home is an empty folder, and the Hub is off. It
+runs with our client (`benchy_client.py`), because its own count misses tokens that are not text yet.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 LLAMA_BENCHY = "llama-benchy 0.4.0"
-# The name of a text is the digest of the address that it would come from.
+# The file name of a text is the digest of its address.
 _BOOK = "builder://filler-text"
 _WRONG_TOKENIZER = "Falling back to 'gpt2'"
 _DOWNLOAD = "Downloading book"
@@ -46,9 +46,9 @@ _CLIENT = Path(__file__).with_name("benchy_client.py")
 _WORDS = Path(__file__).with_name("filler_words.yaml")
 _LARGEST_RESULT = 16 << 20
 _LARGEST_VALUE = 1e15
-# The tool measures the latency with three requests, and so no better than to this share of it.
+# The tool measures the latency with three requests: the uncertainty is at least this share of the latency.
 _LEAST_SHARE = 0.1
-# The time of a generated token in that of one that is only read, for the estimate of the time left.
+# The time for a generated token relative to a prompt token, to estimate the remaining time.
 _GENERATING = 20
 _METRICS: tuple[tuple[str, str, str, Better], ...] = (
     ("tg_throughput", "tg", "tokens/s", "higher"),
@@ -59,8 +59,8 @@ _METRICS: tuple[tuple[str, str, str, Better], ...] = (
 
 
 class Throughput(NamedTuple):
-    """The figures of a run, and the tool's own file ``raw``. The ``findings`` say how the server failed, or what was
-    counted again or left out."""
+    """The figures of a run, and the tool's own file ``raw``. The ``findings`` say how the server failed, and which
+    figures were counted again or left out."""
 
     findings: tuple[Finding, ...]
     figures: tuple[Figure, ...] = ()
@@ -75,19 +75,19 @@ def run_llama_benchy(
     report: Report,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Throughput:
-    """Measures the profile with the model's tokenizer.json, reports the progress, and calls ``meanwhile`` a few times a
-    second. Raises MeasuringError if the tool is missing or did not measure this model."""
+    """Measures the profile with the model's tokenizer.json, reports the progress, and calls ``meanwhile`` several times
+    a second. Raises MeasuringError if the tool is missing or did not measure this model."""
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         folder = Path(name)
         book = folder / ".cache/llama-benchy" / f"{hashlib.md5(_BOOK.encode(), usedforsecurity=False).hexdigest()}.txt"
         book.parent.mkdir(parents=True)
         book.write_text(text(), encoding="utf-8")
-        # Of one version, in an environment of its own, with the settings that uv does not read by itself.
+        # A fixed version in its own environment, with the settings that uv does not read itself.
         uv = [python.path(), "tool", "run", "--no-progress", "--quiet", *python.options_of_user()]
         uv += ["--from", LLAMA_BENCHY.replace(" ", "==")]
         settings = git.read_index_settings(environ)
         links = [link if "://" in link else str(Path(link).absolute()) for link in settings.find_links]
-        # For the script and not for uv.
+        # These are for the script, not for uv.
         variables = ["env", f"HOME={name}", f"RECOUNTED={folder / _RECOUNTED}", "NO_PROXY=*", "no_proxy=*"]
         variables += ["HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "PYTHONUNBUFFERED=1"]
         script = ["python", "-c", _CLIENT.read_text(encoding="utf-8")]
@@ -157,9 +157,9 @@ def _failed(check: str, text: str) -> tuple[Finding]:
 
 
 def parse_llama_benchy(raw: bytes) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
-    """The figures in a result file, and a note on each that lost values. For a single request, ``pp`` comes from the
-    time to the first response less the latency, which must exceed a share of the latency. Raises ValueError,
-    LookupError, TypeError, AttributeError or OverflowError if the file is not such a result."""
+    """The figures in a result file, and a note on each figure that lost values. For a single request, ``pp`` comes from
+    the time to the first response minus the latency; values up to a share of the latency are left out. Raises
+    ValueError, LookupError, TypeError, AttributeError or OverflowError if the file is not such a result."""
     figures, notes = [], []
     document = json.loads(raw)
     runs, noise = document["benchmarks"], _LEAST_SHARE * float(document.get("latency_ms") or 0)
@@ -176,7 +176,7 @@ def parse_llama_benchy(raw: bytes) -> tuple[tuple[Figure, ...], tuple[Finding, .
                 text = f"{answers - len(values)} of {answers} values left out: all tokens of the answer came at once"
                 notes.append(Finding("tg", place, "pass", text))
             if name == "pp" and at["concurrency"] == 1 and (left := _values(run.get("est_ppt"))):
-                # The tool has no value if nothing was left.
+                # Without a positive difference, the tool has no value.
                 with_value = zip(values, (time_left for time_left in left if time_left > 0), strict=True)
                 values = tuple(value for value, time_left in with_value if time_left > noise)
                 if dropped := len(left) - len(values):
@@ -195,12 +195,12 @@ def _values(metric: Any) -> tuple[float, ...]:
 
 
 class _StalledError(Exception):
-    """The server sent nothing for too long."""
+    """The server sent no data for too long."""
 
 
 def _watch(file: Path, profile: BenchProfile, report: Report, meanwhile: Callable[[], None]) -> Callable[[], None]:
-    """Reports the progress by the events that the tool writes into ``file``, at each call. It raises _StalledError if
-    there were none for too long."""
+    """Returns a function that reports the progress, from the tool's events in ``file``. It raises _StalledError if
+    there were no new events for too long."""
     sizes = product(profile.pp, profile.tg, profile.depth, profile.concurrency)
     total = sum(_cost(p, t, d) * c * profile.runs for p, t, d, c in sizes)
     heard, size = time.monotonic(), 0
@@ -210,7 +210,7 @@ def _watch(file: Path, profile: BenchProfile, report: Report, meanwhile: Callabl
         nonlocal heard, size, began
         meanwhile()
         content = file.read_bytes() if file.exists() else b""
-        if len(content) > size or not file.with_name(_RECOUNTED).exists():  # the tool is still being fetched
+        if len(content) > size or not file.with_name(_RECOUNTED).exists():  # the tool is still being installed
             heard, size = time.monotonic(), len(content)
             began = began or (heard if size else None)
         if time.monotonic() - heard > _STALL_SECONDS:
@@ -231,7 +231,7 @@ def _cost(prompt: int, answer: int, depth: int) -> float:
     return prompt + depth + _GENERATING * answer
 
 
-# The tokenizer of a served model, as a file here.
+# The tokenizer of a served model, as a local file.
 
 NAME = "tokenizer.json"
 _TIMEOUT = 60.0
@@ -244,8 +244,8 @@ def fetch_tokenizer(
     member: ServerMember | None,
     target: Path,
 ) -> Path:
-    """The tokenizer.json of the served model: in the Hub's cache, or copied from the server to ``target``. Raises
-    MeasuringError if there is none."""
+    """The path of the served model's tokenizer.json: in the Hub's cache, or copied from the server to ``target``.
+    Raises MeasuringError if it is missing."""
     model, content = served.source, ""
     if commit := hub_cache.revision(environ, model, revision or hub_cache.MAIN):
         path = hub_cache.folder(environ, model) / "snapshots" / commit / NAME
@@ -264,12 +264,12 @@ def fetch_tokenizer(
     return target
 
 
-# A long English text that fills contexts, always the same. A generator of fixed numbers (that of Numerical Recipes)
-# makes its sentences from the lists in filler_words.yaml. They seldom repeat, so neither a prefix cache nor a
+# A long English text to fill contexts; always the same. A generator of fixed numbers (the one in Numerical Recipes)
+# makes sentences from the lists in filler_words.yaml. The sentences seldom repeat, so neither a prefix cache nor a
 # speculative decoder gains much.
 
 LENGTH = 900_000
-"""Characters of the whole text: more tokens than the deepest contexts of the usual protocols."""
+"""The length of the text in characters: more tokens than the deepest contexts of the usual protocols."""
 
 
 def text(length: int = LENGTH) -> str:

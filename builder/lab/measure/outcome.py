@@ -1,4 +1,4 @@
-"""The outcome of a measurement becomes evidence of the image that it belongs to."""
+"""The outcome of a measurement, which becomes evidence of the measured image."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A measurement by the tool ``version`` with the ``set`` (a digest). ``raw`` is the tool's whole output."""
+    """A measurement with the tool ``version``; ``set`` is the digest of its protocol. ``raw`` is the tool's whole
+    output."""
 
     kind: Kind
     name: str
@@ -44,14 +45,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class MeasuringProgress(Stage):
-    """The share that is done, and the seconds left, if they are known."""
+    """The completed share, and the remaining seconds, if known."""
 
     share: float
     seconds_left: float | None
 
     @classmethod
     def since(cls, name: str, share: float, began: float | None) -> MeasuringProgress:
-        """The progress of a measurement that ``began`` then, by the monotonic clock."""
+        """The progress of a measurement that ``began`` at this time of the monotonic clock."""
         passed = time.monotonic() - began if began is not None else 0.0
         return cls(name, share, passed * (1 - share) / share if share and began is not None else None)
 
@@ -69,11 +70,11 @@ def outcome_digest(content: Any) -> str:
     return words.sha256_of(json.dumps(content, sort_keys=True).encode())
 
 
-# Two numbers are measured in turn (A B A B …), so that the machine's drift counts for both, until their figures differ
-# or are known not to differ.
+# Two numbers are measured alternately (A B A B …), so that drift of the machine affects both, until their figures
+# clearly differ or clearly do not.
 
-# These figures decide. Of the others, the rate of reading is a quotient of two small times, and memory has one value a
-# start.
+# These figures decide. Other figures are less reliable: the prefill rate is a quotient of two short times, and memory
+# has one value per start.
 JUDGED = ("tg", "ttft")
 
 
@@ -90,8 +91,8 @@ class ComparedFigure:
 
 @dataclass(frozen=True)
 class ComparedNumbers:
-    """The comparison of ``second`` with ``first``; ``failures`` say which of them failed, and how. ``chosen`` is what
-    vLLM chose otherwise on the second."""
+    """The comparison of ``second`` with ``first``. ``failures`` says which of them failed, and how. ``chosen`` has the
+    settings that vLLM chose differently for the second."""
 
     first: ImageName
     second: ImageName
@@ -105,8 +106,8 @@ class ComparedNumbers:
 def compare_alternating(
     first: ImageName, second: ImageName, measure: Callable[[ImageName], Outcome], report: Report
 ) -> ComparedNumbers:
-    """Measures the two in turn, at most `statistics.MOST_ROUNDS` times each. It ends when a server fails. If only the
-    second failed, it is worse. Raises MeasuringError if they have no figure in common."""
+    """Measures the two alternately, at most `statistics.MOST_ROUNDS` times each. The comparison ends if a server fails;
+    if only the second failed, it is worse. Raises MeasuringError if they have no common figure."""
     outcomes: tuple[list[Outcome], list[Outcome]] = ([], [])
     compared: tuple[ComparedFigure, ...] = ()
     for number in range(1, statistics.MOST_ROUNDS + 1):

@@ -1,4 +1,4 @@
-"""Programs of others run for a limited time and with limited output. A project's own probe is such a script."""
+"""Runs third-party programs with limited time and output. A project's own probe is such a program."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _Cause: TypeAlias = Literal["itself", "time", "output"]
 
 @dataclass(frozen=True)
 class EndedProcess:
-    """A process that has ended by ``itself``, or for its ``time`` or ``output``. ``exit_code`` is negative for a
+    """A process that ended by ``itself``, or was ended for its ``time`` or ``output``. ``exit_code`` is negative for a
     signal."""
 
     exit_code: int
@@ -59,9 +59,9 @@ def run_bounded(
     seconds: float,
     tick: Callable[[], None] | None = None,
 ) -> EndedProcess:
-    """Runs ``argv`` in ``folder`` for at most ``seconds`` and `LARGEST_OUTPUT`, then ends all processes of its session.
-    ``tick`` is called a few times a second; an error that it raises ends the process. Raises OSError for a missing
-    program, or returns the exit code 127."""
+    """Runs ``argv`` in ``folder`` for at most ``seconds`` and `LARGEST_OUTPUT` bytes, then ends all processes of its
+    session. ``tick`` is called several times a second; an error from ``tick`` ends the process. If the program is
+    missing, raises OSError, or returns exit code 127."""
     end = time.monotonic() + seconds
     cause: _Cause | None = None
     with processes.memory_file() as output, processes.memory_file() as messages:
@@ -93,7 +93,7 @@ def run_bounded(
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Ends the process and the rest of its group: asks first, and then kills."""
+    """Ends the process and the rest of its group, first with SIGTERM, then with SIGKILL."""
     with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
@@ -103,10 +103,10 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-# A project's own probe, run as often as its results differ.
+# A project's own probe, which runs more often if its results differ.
 
 PASSED, FAILED, UNCLEAR = 0, 1, 125
-# A script needs a home and its tools. It does not get the user's tokens.
+# A script needs a home and its tools, but not the user's tokens.
 _VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "VIRTUAL_ENV")
 
 
@@ -117,8 +117,8 @@ class _Try(NamedTuple):
 
 
 def run_own_probe(served: ServedModel, own: OwnProbe, environ: Mapping[str, str], report: Report) -> outcome.Outcome:
-    """Runs the probe until its results suffice. A script that goes wrong is a failure. Raises MeasuringError if the
-    program is missing."""
+    """Runs the probe until there are enough results. A script with an invalid result counts as failed. Raises
+    MeasuringError if the program is missing."""
     began, started = time.monotonic(), words.now()
     tries: list[_Try] = []
     series: defaultdict[str, list[float]] = defaultdict(list)
@@ -154,7 +154,7 @@ def run_own_probe(served: ServedModel, own: OwnProbe, environ: Mapping[str, str]
 
 
 def _needs_more(tries: list[_Try], series: Mapping[str, list[float]]) -> bool:
-    """True while the results do not suffice. A script that goes wrong runs twice and not ten times."""
+    """True if more results are needed. A script that always fails runs only twice."""
     verdicts = [each.verdict for each in tries]
     failed = verdicts.count("fail")
     if "unclear" in verdicts or 1 < failed == len(tries):
@@ -194,7 +194,7 @@ def _judged(ended: EndedProcess, own: OwnProbe) -> _Try:
 
 
 def read_figures(output: bytes, own: OwnProbe) -> dict[str, float]:
-    """The figures in the last line of a script's output. Raises ValueError if one is missing or not a number."""
+    """The figures in the last line of a script's output. Raises ValueError if a figure is missing or not a number."""
     if not own.figures:
         return {}
     last = output.decode(errors="replace").strip().rpartition("\n")[2]

@@ -1,10 +1,10 @@
-"""Probes check a served model: the built-in tools-long, and those of a project.
+"""Probes check a served model: the built-in tools-long, and a project's own probes.
 
-tools-long checks tool calls in a long session, whole and streamed, at several depths of the context. Tool calls break
+tools-long checks tool calls in a long session, whole and streamed, at several depths of the context. Tool calls fail
 late: at the ninth of twelve steps, with many tools, past the middle of the context
 (https://github.com/NVIDIA/dgx-spark-playbooks/issues/89). A session is a job of `STEPS` steps with `TOOLS` tools. It
-begins with a text that takes a share of the context, and each answer is fed back. The result of a call names the next
-call, with a ticket to pass on, so that no call can be guessed.
+begins with a text that fills a share of the context, and each answer is fed back. The result of a call names the next
+call, with a ticket to pass on, so that the model cannot guess a call.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ SHARES = (0, 50, 75)
 """The percentages of the context that are full when a session begins."""
 
 _ANSWER_SECONDS = 600.0
-_ANSWER_TOKENS = 4096  # a model may think before it calls
-_MOST_FAULTS = 3  # in a row: the session then has nothing more to tell
+_ANSWER_TOKENS = 4096  # a model may reason before it calls
+_MOST_FAULTS = 3  # in a row: further steps would show nothing new
 _SAMPLE = 4000  # characters
 _STEP_TOKENS = 300  # of a call and its result
 
 
 @dataclass(frozen=True)
 class _Session:
-    """The faults of a session by step, the answers that it had, and why the server failed."""
+    """The faults of a session by step, the number of its answers, and why the server failed."""
 
     faults: tuple[tuple[int, AnswerFault], ...]
     answers: int
@@ -58,12 +58,12 @@ class _Session:
 
 
 def names(project: Project) -> tuple[str, ...]:
-    """The names of all probes of a project; its own do not replace `tools-long`."""
+    """The names of all probes of a project; its own probes cannot replace `tools-long`."""
     return tuple(dict.fromkeys((NAME, *configuration.probe_names(project))))
 
 
 def require(project: Project, name: str) -> None:
-    """Raises UsageError where there is no such probe, FileProblemsError for a bad one."""
+    """Raises UsageError if the probe does not exist, FileProblemsError if it is invalid."""
     if name != NAME:
         configuration.load_probe(project, name)
 
@@ -80,8 +80,8 @@ def run_probe(
 def run_tools_long(
     served: ServedModel, report: Report, *, tools: int = TOOLS, steps: int = STEPS, shares: tuple[int, ...] = SHARES
 ) -> outcome.Outcome:
-    """Runs as many sessions at each share as their results require, every other one streamed. Shares without room for a
-    session are left out. Raises UsageError if no share has room."""
+    """Runs as many sessions at each share as their results require, alternately whole and streamed. Shares without room
+    for a session are left out. Raises UsageError if no share has room."""
     began, started = time.monotonic(), words.now()
     fitting = _with_room(served, make_tool_job(tools, steps, 0), shares, report)
     findings: list[Finding] = []
@@ -133,7 +133,8 @@ def tools_long_digest(tools: int = TOOLS, steps: int = STEPS, shares: tuple[int,
 
 
 def _needs_more(sessions: list[_Session]) -> bool:
-    """True while the sessions at a share do not suffice. Two without a good answer, one of them streamed, suffice."""
+    """True if more sessions at a share are needed. Two sessions without a good answer, one of them streamed, are
+    enough."""
     is_hopeless = len(sessions) > 1 and all(len(session.faults) == session.answers for session in sessions)
     if is_hopeless or (sessions and sessions[-1].failure):
         return False
@@ -141,7 +142,7 @@ def _needs_more(sessions: list[_Session]) -> bool:
 
 
 def _with_room(served: ServedModel, job: ToolJob, shares: tuple[int, ...], report: Report) -> tuple[int, ...]:
-    """The shares with room for a session; all if the server fails, which the session then shows."""
+    """The shares with room for a session. All shares if the server fails: the session then reports the failure."""
     try:
         least = _tokens(served, job, "")
     except NoAnswerError:
@@ -185,7 +186,7 @@ def _run(served: ServedModel, job: ToolJob, share: int, *, is_streamed: bool) ->
 
 
 def _beginning(served: ServedModel, job: ToolJob, share: int) -> list[dict[str, Any]]:
-    """The first message: the job, after a text that fills the context to ``share`` percent."""
+    """The first message: a text that fills the context to ``share`` percent, then the job."""
     if not share:
         return _opening(job, "")
     least = _tokens(served, job, "")
@@ -200,7 +201,7 @@ def _opening(job: ToolJob, text: str) -> list[dict[str, Any]]:
 
 
 def _tokens(served: ServedModel, job: ToolJob, text: str) -> int:
-    """The tokens of the prompt with ``text``, as the server counts them."""
+    """The number of tokens of the prompt with ``text``, counted by the server."""
     body = {"messages": _opening(job, text), "tools": job.tools, "max_tokens": 1, "temperature": 0}
     answer = served_model.complete(served, body, _ANSWER_SECONDS)
     try:
@@ -210,7 +211,7 @@ def _tokens(served: ServedModel, job: ToolJob, text: str) -> int:
 
 
 def _fed_back(job: ToolJob, step: int, answer: ToolAnswer | None) -> list[dict[str, Any]]:
-    """The messages after a step: the call, or the right call in place of a wrong one, and its result."""
+    """The messages after a step: the call and its result. A wrong call is replaced with the right one."""
     due = job.steps[step]
     number = (answer.calls[0].id if answer else "") or f"call_{step}"
     text = answer.calls[0].arguments if answer else json.dumps(due.arguments, ensure_ascii=False)
@@ -222,7 +223,7 @@ def _fed_back(job: ToolJob, step: int, answer: ToolAnswer | None) -> list[dict[s
     ]
 
 
-# The job of a session. Tools differ in name, and most of those offered are never needed.
+# The job of a session. Only the names of the tools differ, and most offered tools are never needed.
 
 _VERBS = ("read", "list", "create", "update", "archive", "compare", "export", "check", "merge", "rename")
 _NOUNS = ("invoice", "parcel", "meter", "ticket", "sensor", "contract", "route", "report")
@@ -233,7 +234,7 @@ Arguments = dict[str, Any]
 
 @dataclass(frozen=True)
 class JobStep:
-    """A call that is due: the tool's name and exactly these arguments."""
+    """The expected call: the tool's name and exactly these arguments."""
 
     tool: str
     arguments: Arguments
@@ -248,7 +249,7 @@ class JobStep:
 
 @dataclass(frozen=True)
 class ToolJob:
-    """The steps of a job, and the tools that are offered for it (as the OpenAI API takes them)."""
+    """The steps of a job, and the tools that are offered for it, in the format of the OpenAI API."""
 
     tools: tuple[dict[str, Any], ...]
     steps: tuple[JobStep, ...]
@@ -269,7 +270,7 @@ class ToolJob:
 
 
 def make_tool_job(tools: int, steps: int, seed: int) -> ToolJob:
-    """A job for which so many ``tools`` are offered. The same ``seed`` gives the same job."""
+    """A job with this number of ``tools`` and ``steps``. The same ``seed`` gives the same job."""
     numbers = random.Random(seed)  # noqa: S311
     names = [f"{verb}_{noun}" for noun in _NOUNS for verb in _VERBS]
     chosen = [names[number % len(names)] + (f"_{number}" if number >= len(names) else "") for number in range(tools)]
@@ -307,9 +308,9 @@ def _tool(name: str) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-# An answer to a message with tools, and what is wrong with it.
+# An answer to a message with tools, and its fault.
 
-# The marks with which families of models write a call. In a text they are calls that the parser missed.
+# The marks of calls in the formats of model families. A mark in a text shows a call that the parser missed.
 _MARKS = (
     "<tool_call>", "</tool_call>", "<function=", "<parameter=", "<arg_key>", "<arg_value>", "[TOOL_CALLS]",
     "<|python_tag|>", "<|tool_call", "<tool_call|>", "<|call|>", "<|constrain|>", "<｜tool▁call", "<｜DSML｜",  # noqa: RUF001
@@ -327,7 +328,7 @@ class ToolAnswer(NamedTuple):
     calls: tuple[ToolCall, ...]
 
 
-AnswerFault: TypeAlias = "tuple[Fault, str]"  # with the text that shows it
+AnswerFault: TypeAlias = "tuple[Fault, str]"  # the fault, and the text that shows it
 
 
 def of_message(answer: Mapping[str, Any]) -> ToolAnswer:
@@ -344,7 +345,7 @@ def of_message(answer: Mapping[str, Any]) -> ToolAnswer:
 
 
 def of_stream(events: Iterable[Mapping[str, Any]]) -> ToolAnswer:
-    """The answer in a stream, put together by the index of each call. Raises NoAnswerError."""
+    """The answer in a stream, assembled by the index of each call. Raises NoAnswerError."""
     content: list[str] = []
     parts: dict[int, dict[str, str]] = {}
     try:
@@ -364,7 +365,7 @@ def of_stream(events: Iterable[Mapping[str, Any]]) -> ToolAnswer:
 
 
 def fault_of_answer(answer: ToolAnswer, step: JobStep | None) -> AnswerFault | None:
-    """The fault of an answer that should make the call of ``step`` once, or no call after the last step."""
+    """The fault of an answer, which must make the call of ``step`` exactly once, or no call after the last step."""
     if mark := _mark(answer.content):
         return "raw", f"the text contains `{mark}`: {_short(answer.content)}"
     if step is None:
@@ -389,7 +390,7 @@ def _fault_of_call(call: ToolCall, step: JobStep) -> AnswerFault | None:
         return "raw", f"the call contains `{mark}`: {_short(call.name)} {arguments}"
     if call.name != step.tool:
         return "wrong", f"a call of {_short(call.name)} instead of {step.tool}"
-    # As text, since Python holds 1 and true for equal.
+    # Compared as text, because Python treats 1 and True as equal.
     if json.dumps(given, sort_keys=True) != json.dumps(step.arguments, sort_keys=True):
         expected = json.dumps(step.arguments, ensure_ascii=False)
         return "wrong", f"arguments {arguments} instead of {expected}"

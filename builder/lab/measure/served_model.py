@@ -1,6 +1,6 @@
-"""A server that is measured: its model, what a result belongs to, and its key.
+"""A measured server: its model, the subject of its results, and its key.
 
-The key is shown and written nowhere (`redaction.learn`). Other programs get it through their environment alone.
+The key is never shown or written (`redaction.learn`). Other programs get it only in their environment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MeasuredServer:
-    """A server that answers. Without an ``image`` its results cannot be kept: it has no number, or tries mods."""
+    """A server that answers. Without an ``image``, its results cannot be kept: it has no number, or tries mods."""
 
     running: RunningServer
     model: ServedModel
@@ -74,10 +74,10 @@ def subject(workspace: Workspace, measured: MeasuredServer, kind: Kind) -> Subje
 def keep_run(
     workspace: Workspace, measured: MeasuredServer, outcome: Outcome, weights: Mapping[str, str] | None = None
 ) -> Path | None:
-    """Keeps the outcome as evidence of the server's number, and returns the file; None without a number. ``weights``
-    are settings of the start that its container does not have. Raises ConflictError if the server was stopped
-    meanwhile, OSError, UnsafePathError."""
-    # A container that ends by itself is still there.
+    """Stores the outcome as evidence of the server's number, and returns the file; None without a number. ``weights``
+    are settings of the start that its container does not have. Raises ConflictError if the server was stopped during
+    the measurement, OSError, UnsafePathError."""
+    # A container that ended by itself still exists.
     is_gone = any(
         containers.find_container(member.engine, member.service.id) is None for member in measured.running.members
     )
@@ -99,7 +99,7 @@ def _overrides(server: RunningServer) -> dict[str, str]:
     return {name: value[:4000] for name, value in every.items()}
 
 
-# The model that a server answers for, asked over its OpenAI API.
+# The model of a server, read from its OpenAI API.
 
 _SECONDS = 30.0
 _LARGEST = 16 << 20
@@ -108,7 +108,7 @@ _DEFAULT_CONTEXT = 4096
 
 @dataclass(frozen=True)
 class ServedModel:
-    """The model of a server at ``address`` (``http://HOST:PORT/v1``), with the tokens of its longest context.
+    """The model of a server at ``address`` (``http://HOST:PORT/v1``); ``context`` is its maximum context in tokens.
     ``source`` is an id of the Hub, or a folder of the server; ``key`` may be empty."""
 
     address: str
@@ -123,7 +123,7 @@ class ServedModel:
 
 
 def ask_served_model(address: str, key: str = "") -> ServedModel:
-    """The model that the server at ``address`` answers for. Raises MeasuringError."""
+    """The model of the server at ``address``. Raises MeasuringError."""
     try:
         listing = records.parse_json(get(f"{address}/models", key=key))
         model = listing["data"][0]
@@ -138,7 +138,7 @@ def ask_served_model(address: str, key: str = "") -> ServedModel:
 
 
 def get(address: str, seconds: float = _SECONDS, key: str = "") -> str:
-    """The text at ``address``. Raises NoAnswerError if it does not come completely."""
+    """The text at ``address``. Raises NoAnswerError if it does not arrive completely."""
     return _sent("GET", address, key, seconds).decode(errors="replace")
 
 
@@ -149,7 +149,7 @@ def complete(served: ServedModel, body: dict[str, Any], seconds: float) -> dict[
 def post(
     served: ServedModel, url: str, body: dict[str, Any], seconds: float, largest: int = _LARGEST
 ) -> dict[str, Any]:
-    """The answer to a request for the model at ``url``, of ``largest`` bytes at most. Raises NoAnswerError."""
+    """The answer to a request for the model at ``url``, at most ``largest`` bytes. Raises NoAnswerError."""
     content = _sent("POST", url, served.key, seconds, {"model": served.name, **body}, largest)
     try:
         parsed = records.parse_json(content)
@@ -161,7 +161,7 @@ def post(
 
 
 def stream(served: ServedModel, body: dict[str, Any], seconds: float) -> Iterator[dict[str, Any]]:
-    """The events of a streamed chat completion. Raises NoAnswerError, also if it ends too early."""
+    """The events of a streamed chat completion. Raises NoAnswerError, also if the stream ends too early."""
     wanted = {"model": served.name, "stream": True, "stream_options": {"include_usage": True}, **body}
     with (
         http_client.near(seconds, _headers(served.key)) as client,
@@ -211,19 +211,20 @@ def _refused(status: int, content: bytes) -> NoAnswerError:
     return NoAnswerError(f"the server answers {status}: {content[:300].decode(errors='replace')}")
 
 
-# The key that a server asks its clients for. vLLM takes it from ``--api-key``, else from ``VLLM_API_KEY``
-# (https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html). It is read from the server's own container.
+# The API key of a server. vLLM reads it from ``--api-key``, or else from ``VLLM_API_KEY``
+# (https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html). The key is read from the server's own
+# container.
 
 VARIABLE = "VLLM_API_KEY"
 PASSED_ON = "BUILDER_API_KEY"
-"""The variable in which a program that measures gets the key."""
+"""The environment variable that passes the key to a measuring program."""
 
 _OPTIONS = ("--api-key", "--api_key")
 _REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
 def api_key_of(server: RunningServer) -> str:
-    """The key of a server; empty where it asks for none."""
+    """The key of a server; empty if it requires none."""
     argv, environ = containers.service_process(server.head.engine, server.head.service.id)
     if key := in_command(argv, environ) or environ.get(VARIABLE, ""):
         redaction.learn(key)
@@ -231,7 +232,7 @@ def api_key_of(server: RunningServer) -> str:
 
 
 def in_command(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The key in a command, or in a script in it; empty without one."""
+    """The key in a command, or in a script of the command; empty if it has no key."""
     return command.option(tuple(_words(argv, environ)), *_OPTIONS) or ""
 
 
@@ -244,13 +245,14 @@ def passed_on(key: str) -> dict[str, str]:
 
 
 def served_option(server: RunningServer, *names: str) -> str:
-    """The value of an option in the command of a server, under any of its ``names``; empty without it."""
+    """The value of an option in a server's command, under any of its ``names``; empty if it is missing."""
     argv, environ = containers.service_process(server.head.engine, server.head.service.id)
     return command.option(tuple(_words(argv, environ, names)), *names) or ""
 
 
 def _words(argv: Sequence[str], environ: Mapping[str, str], options: Sequence[str] = _OPTIONS) -> Iterator[str]:
-    """The words of a command and of scripts in it that have one of ``options``, with the values of their variables."""
+    """The words of a command, and of scripts in it that contain one of ``options``. Variables of scripts are replaced
+    with their values."""
     for argument in argv:
         if not any(option in argument for option in options) or len(argument.split()) == 1:
             yield argument
@@ -258,5 +260,5 @@ def _words(argv: Sequence[str], environ: Mapping[str, str], options: Sequence[st
         script = _REFERENCE.sub(lambda match: environ.get(match[1] or match[2], match[0]), argument)
         try:
             yield from shlex.split(script, comments=True)
-        except ValueError:  # a script in which not every quote is one, as in a here-document
+        except ValueError:  # a script with unbalanced quotes, such as in a here-document
             yield from script.split()

@@ -1,1 +1,1 @@
-"""The page that shows what serves what."""
+"""The page that shows which image serves which model."""

@@ -1,6 +1,6 @@
-"""The data of the report, collected from images.lock, build directories, evidence, and the recipes that these name.
+"""The data of the report, from images.lock, build directories, evidence, and their recipes.
 
-The template reads these values, and report.json has them under the same names.
+The template uses these values, and report.json contains them under the same names.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ _GITHUB = re.compile(r"https://github\.com/[A-Za-z0-9._-]+/[A-Za-z0-9._-]+?(?:\.
 
 
 class Part(SimpleNamespace):
-    """A part of the page by the names that its fields have in report.json."""
+    """A part of the page. Its attributes are its fields in report.json."""
 
 
 EvidenceOf: TypeAlias = Callable[
     ["Project", Lock, Collection[ImageName], Mapping[str, str]], Mapping[ImageName, standing.ImageEvidence]
 ]
-"""Gives the evidence of these images."""
+"""Returns the evidence of these images."""
 
 
 def collect_page(
     project: Project, environ: Mapping[str, str], report: Report, evidence_of: EvidenceOf, *, full: bool = False
 ) -> Part:
-    """Reads all that the page shows; paths, names of machines and notes only if it is ``full``. Upstream commits are
-    those of the project's mirrors: nothing is fetched. Raises LockError if images.lock is lost or damaged."""
+    """Reads the data of the page. Only a ``full`` page has paths, names of machines and notes. Upstream commits come
+    from the project's mirrors: nothing is fetched. Raises LockError if images.lock is lost or damaged."""
     lock = lock_file.read_project_lock(project)
     every = (ImageName(name, number) for name, repository in lock.images.items() for number in repository.numbers)
     names = sorted(every, key=lambda name: (name.repository, -name.number))
@@ -80,7 +80,7 @@ def collect_page(
 
 
 def _table(table: standing.Matrix, disclosure: Disclosure) -> Part:
-    """The table, of whose cells only those that were tried."""
+    """The table, with only the cells that were tried."""
     cells = []
     for cell in table.cells:
         if run := cell.run:
@@ -103,7 +103,7 @@ class _Sources:
     def record(self, name: ImageName) -> NumberedImage:
         return self.lock.images[name.repository].numbers[name.number]
 
-    # The models of the page: what serves each now, and its history by numbers, pairings and runs.
+    # The models of the page: the image that serves each model now, and its history of numbers, pairings and runs.
 
     def model(self, model: str) -> Part:
         shown = self.disclosure
@@ -127,7 +127,7 @@ class _Sources:
         )
 
     def _history(self, model: str) -> tuple[Part, ...]:
-        """The images that the model was paired or run with, the oldest first."""
+        """The images that the model was paired with or run with, the oldest first."""
         paired = self.lock.models[model]
         order = [*reversed(paired.previous), paired.pairing]
         places = {pairing.image: place for place, pairing in enumerate(order, 1)}
@@ -160,7 +160,7 @@ class _Sources:
 
     def _run(self, judged: standing.JudgedRun) -> Part:
         run, machine = judged.run, judged.run.subject.machine
-        # All that must be the same for two runs to be compared, as in `run_record.unlike`.
+        # Two runs can be compared only if all of these are the same, as in `run_record.unlike`.
         chip = (machine.gpu, machine.gpus, machine.platform, machine.cpu) if machine else None
         protocol = (run.kind, run.name, run.set, run.version, chip, dict(run.sampling), dict(run.subject.overrides))
         text = json.dumps(protocol, sort_keys=True)
@@ -179,7 +179,7 @@ class _Sources:
             ),
         )
 
-    # The images of the page: what is in each, and what changed since the number before it.
+    # The images of the page: their contents, and the changes since the previous number.
 
     def images(self, names: list[ImageName]) -> tuple[Part, ...]:
         sides: dict[ImageName, changes.ComparedImage | str] = {}
@@ -214,7 +214,7 @@ class _Sources:
         )
 
     def _change(self, name: ImageName, sides: Mapping[ImageName, changes.ComparedImage | str]) -> Part | None:
-        """The changes since the number before; None of the first one."""
+        """The changes since the previous number; None for the first number."""
         numbers = self.lock.images[name.repository].numbers
         earlier = [number for number in numbers if number < name.number]
         if not earlier:
@@ -271,10 +271,10 @@ class _Sources:
             compare=f"{address}/compare/{old}...{new}" if address and is_exact else "",
         )
 
-    # What needs attention: whatever is failed, bad, missing, changed, stale or unproven of what serves now.
+    # The concerns: everything about the serving images that is failed, bad, missing, changed, stale or unproven.
 
     def concerns(self, models: tuple[Part, ...], environ: Mapping[str, str]) -> tuple[Part, ...]:
-        """All of it, the gravest first. ``models`` are those of the lock, in the order of their names."""
+        """All concerns, the most serious first. ``models`` are the models of the lock, sorted by name."""
         every: list[Part] = []
         for model, shown_model in zip(sorted(self.lock.models), models, strict=True):
             every += self._of_pairing(model, shown_model)
@@ -351,14 +351,14 @@ class _Sources:
 
 
 def _command(run: Part, model: str, image: str) -> str:
-    """The command that takes a run again."""
+    """The command that repeats a run."""
     if run.kind == "same":
         return f"builder compare {run.reference} {image} {model}"
     return f"builder {run.kind} {model} {'--profile ' if run.kind == 'bench' else ''}{run.name}"
 
 
 def _event(name: ImageName, origin: ImageName | None) -> str:
-    """The way to an image from the one before it in the order of pairings, which swaps two places in a rollback."""
+    """The way from the previous image to this one in the order of pairings. A rollback swaps two pairings."""
     if origin is None:
         return "paired"
     if origin.repository != name.repository:
@@ -378,31 +378,31 @@ def _commits(project: Project, git: str, old: str, new: str) -> mirror.CommitRan
 
 
 class Disclosure:
-    """The notes and names as a page may show them: only a ``full`` page has notes, paths and names of machines. No two
-    ``models`` and no two ``repositories`` get the same name."""
+    """The notes and names that a page may show: only a ``full`` page has notes, paths and names of machines. All
+    ``models`` and all ``repositories`` get different names."""
 
     def __init__(self, models: Iterable[str] = (), repositories: Iterable[str] = (), *, full: bool = False) -> None:
         self._full = full
         self._names = {} if full else {**_distinct(repositories, _without_host), **_distinct(models, _without_folders)}
 
     def note(self, text: str) -> str:
-        """A text that was written by hand, or that may name a file or a machine."""
+        """A text that a user wrote, or that may name a file or a machine; only for a full page."""
         return text if self._full else ""
 
     def name(self, text: str) -> str:
-        """The name of a model, a repository or an image, without the folders or the host of a registry before it."""
+        """The name of a model, a repository or an image, without leading folders or the host of a registry."""
         if self._full or text in self._names:
             return self._names.get(text, text)
         repository, colon, rest = text.rpartition(":")
         return f"{self._names[repository]}{colon}{rest}" if repository in self._names else _without_host(text)
 
     def command(self, text: str) -> str:
-        """A command; nothing if it needs a name that the page does not have."""
+        """A command; empty if it contains a name that the page must not show."""
         return "" if any(name in text and name != shown for name, shown in self._names.items()) else text
 
 
 def _distinct(names: Iterable[str], short: Callable[[str], str]) -> dict[str, str]:
-    """The short name of each; of several that are alike, all but the first get a number."""
+    """The short name of each. If several are equal, all except the first get a number."""
     shown: dict[str, str] = {}
     for name in sorted(names):
         alike = sum(short(name) == short(other) for other in shown)

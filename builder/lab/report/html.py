@@ -1,7 +1,7 @@
-"""The report is one HTML file without scripts, and it fetches nothing.
+"""The report is one HTML file without scripts. It fetches nothing.
 
 The template engine escapes every text. The page stays below a megabyte for 200 numbers and 20 models: long histories
-and lists are cut and say so; report.json has all of it.
+and lists are shortened, with a note. report.json contains all data.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def render_page(page: Part) -> str:
 
 
 def policy(css: str) -> str:
-    """The content security policy: no source at all but this one style sheet."""
+    """The content security policy: it allows only this style sheet."""
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
 def plain(text: object, longest: int = _LONGEST_TEXT) -> str:
-    """Text of others for the page: its control and direction characters as escapes, and not too long."""
+    """Untrusted text for the page: control and direction characters are escaped, and long text is cut."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
@@ -84,7 +84,7 @@ def _environment() -> Any:
 
 
 def _cells(table: Part) -> dict[tuple[str, str], Part]:
-    """The cells by image and model: the word of the last proof, with the other runs beside it."""
+    """The cells by image and model: the word of the last proof, and the other runs."""
     tried: dict[tuple[str, str], list[Part]] = {}
     for cell in table.cells:
         tried.setdefault((cell.image, cell.model), []).append(cell)
@@ -101,7 +101,7 @@ def _cells(table: Part) -> dict[tuple[str, str], Part]:
     return shown
 
 
-# A model with its history: which of the many figures of its runs are shown, and their words.
+# A model with its history: the figures that are shown, and their texts.
 
 Key: TypeAlias = "tuple[object, ...]"  # the name of a figure, and its conditions
 
@@ -116,9 +116,9 @@ _TITLES = {
 
 
 def view_of(model: Part, most: int) -> Part:
-    """A model as the page shows it: at most ``most`` of its newest steps, always with the one that serves ``now``, as
-    ``rows`` of figures under ``columns``, the newest first; all figures of now as ``tiles``, and as ``headline`` the
-    speed of answers at the least depth. ``profile`` is the one that the figures are of."""
+    """The view of a model on the page: at most ``most`` of its newest steps, always including ``now``. ``rows`` are the
+    figures of the steps under ``columns``, the newest first. ``tiles`` are all figures of the present step;
+    ``headline`` is the decode speed at the smallest depth. ``profile`` is the bench profile of the figures."""
     now, steps = now_of(model), model.history[-most:]
     if now not in steps:
         steps = (now, *steps[1:])
@@ -150,8 +150,8 @@ def _column(figure: Part) -> str:
 
 
 def _cell(figure: Part | None, run: Part | None, newest: str, most: float) -> Part:
-    """A figure of a run as text, and its mean as a bar beside the largest one of its column. A run that cannot be
-    compared with the ``newest``, by another machine or tool, has no bar."""
+    """A figure of a run as text, and its mean as a bar relative to the largest mean in its column. A run that cannot be
+    compared with the ``newest``, because of another machine or tool, has no bar."""
     if figure is None or run is None:
         return Part(text="-", mean=None, most=most)
     parts = [words.amount_text(figure.mean, figure.unit), spread_text(figure), "stale" if run.stale else ""]
@@ -161,7 +161,7 @@ def _cell(figure: Part | None, run: Part | None, newest: str, most: float) -> Pa
 
 
 def benchmarks(steps: Sequence[Part]) -> tuple[str, list[Part | None]]:
-    """The profile that measured most of these steps, and the benchmark of each step by it."""
+    """The profile that measured most of these steps, and the benchmark with it for each step."""
     own = [[run for run in step.runs if run.kind == "bench"] for step in steps]
     counts = Counter(run.name for runs in own for run in runs)
     profile = min(counts, key=lambda name: (-counts[name], name), default="")
@@ -169,7 +169,7 @@ def benchmarks(steps: Sequence[Part]) -> tuple[str, list[Part | None]]:
 
 
 def keys_of(runs: Sequence[Part | None], name: str) -> tuple[Key, ...]:
-    """The conditions under which the figure ``name`` is shown: one for each depth, with the fewest requests."""
+    """The conditions under which the figure ``name`` is shown: one per depth, with the smallest number of requests."""
     figures = [figure for run in runs if run for figure in run.figures if figure.name == name and figure.n]
     by_depth: dict[float, Key] = {}
     for figure in sorted(figures, key=lambda each: (_number(each.at.get("concurrency", 1)), repr(key_of(each)))):
@@ -186,8 +186,8 @@ def key_of(figure: Part) -> Key:
 
 
 def _tiles(now: Part, current: Part | None) -> Iterator[Part]:
-    """Every figure of the image that serves now; the main ones are the columns of the history but for prefill, and the
-    time of a start."""
+    """All figures of the image that serves now. The main figures are the columns of the history, without prefill, and
+    the start-up time."""
     main = {key for name in _TITLES for key in keys_of([current], name) if name != "pp"}
     measured = ((run, figure) for run in now.runs if run.kind != "prove" for figure in run.figures)
     for run, figure in ((run, figure) for run, figure in measured if figure.n):
@@ -204,7 +204,7 @@ def label_of(figure: Part) -> str:
 
 
 def depth_text(depth: object) -> str:
-    """A depth in thousands of tokens (``32k``), a small one in tokens."""
+    """A depth in units of 1024 tokens (``32k``), or in tokens if it is small."""
     tokens = _number(depth)
     return f"{tokens / 1024:.0f}k" if tokens >= 1024 else f"{tokens:.0f}"
 
