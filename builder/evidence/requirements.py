@@ -254,7 +254,7 @@ def unmet(
 
 
 def _unlike_current(limit: float, of_image: RecordedRuns, of_current: RecordedRuns) -> tuple[str, bool]:
-    """Why an image is not known to answer like the current one, and whether the two were compared."""
+    """The reason why an image is not known to answer like the current one, and whether the two were compared."""
     fingerprint = of_current.present("same").fingerprint
     run = of_image.latest("same", lambda each: each.sampling.get("reference_fingerprint") == fingerprint)
     if isinstance(run, str):
@@ -299,7 +299,8 @@ def first_finding(findings: Sequence[Finding], verdict: Verdict) -> str:
 
 
 def _unmet_figure(wanted: RequiredFigure, of_image: RecordedRuns, of_current: RecordedRuns | None) -> tuple[str, bool]:
-    """Why a required figure is not met (empty if it is met), and whether it was measured and did not pass."""
+    """The reason why a required figure is not met (empty if it is met), and whether it was measured and did not
+    pass."""
     run = of_image.latest("bench", lambda each: bool(_figures(each, wanted)))
     if isinstance(run, str):
         failed = of_image.latest("bench", lambda each: each.verdict == "fail" and not _figures(each, wanted))

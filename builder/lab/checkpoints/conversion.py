@@ -210,7 +210,7 @@ def _card(plan: CheckpointPlan) -> str:
     if definition.mods:
         these = "these mods" if len(definition.mods) > 1 else "this mod"
         lines += ["", f"An image needs {these}: {', '.join(f'`{mod}`' for mod in definition.mods)}."]
-    lines += ["", "Nothing is said here of its quality: what was measured is evidence, and kept beside the images.", ""]
+    lines += ["", "This card makes no claim about quality. Measurements are in the project that made the weights.", ""]
     return "\n".join(lines)
 
 
