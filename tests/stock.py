@@ -1,4 +1,4 @@
-"""Numbered images without building them: a few files loaded into the engine, and the lock that records them."""
+"""Numbered images without builds: a few files are loaded into the engine, and a lock records the images."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def load(
     labels: Mapping[str, str] | None = None,
     pack: Callable[[bytes], bytes] = bytes,
 ) -> None:
-    """Loads an image with one layer for each of ``layers``; the same content, packed alike, gives the same image."""
+    """Loads an image with one layer for each of ``layers``. The same content, packed alike, gives the same image."""
     packed = [_tar(layer) for layer in layers]
     config = {
         "architecture": "amd64",
@@ -63,7 +63,7 @@ def _tar(files: Files) -> bytes:
 
 
 def labels(repository: str, number: int) -> dict[str, str]:
-    """The record that a build would make of its image."""
+    """The labels that a build would give its image."""
     return {
         "org.opencontainers.image.title": repository,
         "builder.definition": "small",
@@ -81,7 +81,7 @@ def number(
     layers: Sequence[Files] = (),
     pack: Callable[[bytes], bytes] = bytes,
 ) -> NumberedImage:
-    """An image with this number in the engine, and its record."""
+    """Loads an image with this number into the engine, and returns its record."""
     own: Files = {f"own-{repository}-{number}": f"{number}\n".encode() * 10_000}
     name = f"{repository}:{number}"
     load(endpoint, name, layers or (BASE, own), labels(repository, number), pack)
@@ -89,7 +89,7 @@ def number(
 
 
 def record(endpoint: Endpoint, tag: str, number: int) -> NumberedImage:
-    """The record of an image that is in the engine."""
+    """The record of an image in the engine."""
     details = images.inspect_image(endpoint, tag)
     assert details is not None
     return NumberedImage(
@@ -105,7 +105,7 @@ def record(endpoint: Endpoint, tag: str, number: int) -> NumberedImage:
 def stock(
     project: Project, endpoint: Endpoint, repository: str, numbers: Iterable[int], models: Iterable[str] = ("Org/M",)
 ) -> Lock:
-    """Numbers in the engine and in images.lock, as if they had been built one after another for these models."""
+    """Adds numbers to the engine and images.lock, as if they had been built one after another for these models."""
     lock = Lock()
     for n in numbers:
         name = ImageName(repository, n)

@@ -1,8 +1,8 @@
 """The steps of a bisection: candidates are built, tried and judged, and each answer is written to the journal.
 
-The steps come first. The server of a candidate, the judges, the recipe and the repository, the images of candidates,
-and their descriptions follow. A candidate has no number, and its image is made only once. Afterwards, the model's own
-server is restored.
+The steps come first, then the server of a candidate, the judges, the recipe and the repository, the images of
+candidates, and descriptions. A candidate has no number, and its image is made only once. The model's own server is
+restored afterwards.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class RunningBisection:
 
     def _trials(self, question: TryCandidate, tag: str, recipe_text: str) -> Iterator[Trial]:
         """Yields each trial of a candidate when it ends, as many as the question requires. A candidate whose server
-        does not start is skipped. If the bad end does not start either, not starting is the fault that is searched."""
+        does not start is skipped, unless the bad end does not start either: then that is the fault."""
         tried, done = question.candidate, 0
         try:
             with ExitStack() as stack:
@@ -207,7 +207,7 @@ class RunningBisection:
             yield Trial(tried, skipped=error.message.splitlines()[0])
 
     def _recipe(self, text: str) -> Recipe | None:
-        """The recipe, or the recipe that another ``text`` of its file gives. Raises FileProblemsError."""
+        """The recipe, read from another ``text`` of its file if given. Raises FileProblemsError."""
         if self.recipe is None or not text:
             return self.recipe
         parsed = recipes.parse_recipe(text, self.recipe.file)
@@ -241,8 +241,8 @@ class RunningBisection:
         return Trial(tried, runs - failed, failed, note=note)
 
     def _compared(self, tried: BisectCandidate, model: ServedModel) -> Trial:
-        """Compares the answers with the answers of the good end, which is tried first. Raises ConflictError if the
-        answers of the good end are no longer stored."""
+        """Compares the answers with those of the good end, which is tried first. Raises ConflictError if the good end's
+        answers are no longer stored."""
         workspace, first = self.workspace, self.bisection.numbers[0]
         kept, plan = workspace.project.bisecting / "answers.json", TextPlan()
         if tried.number == first:
@@ -266,7 +266,7 @@ class RunningBisection:
         return Trial(tried, 1 - failed, failed, note=note)
 
     def _proved(self, tried: BisectCandidate, recipe: Recipe, tag: str) -> Trial:
-        """Proves the image, and compares its behaviour with the behaviour of the good end."""
+        """Proves the image, and compares its behaviour with the good end's."""
         workspace, project = self.workspace, self.workspace.project
         good, model = self.bisection.numbers[0], recipe.model or recipe.name
         kept = project.bisecting / "reference.json"
@@ -299,8 +299,7 @@ _SCRIPT_SECONDS = 6 * 3600.0
 
 
 def _by_script(workspace: Workspace, script: Path, tried: BisectCandidate, variables: Mapping[str, str]) -> Trial:
-    """Runs the user's script. Raises ConflictError if its exit code is 128 or more: as in `git bisect run`, that stops
-    the bisection."""
+    """Runs the user's script. Raises ConflictError if it exits with 128 or more, which stops `git bisect run` too."""
     environ = {**workspace.environment, **variables}
     ended = own_script.run_bounded(
         [str(script.absolute())], folder=Path.cwd(), environ=environ, seconds=_SCRIPT_SECONDS
@@ -356,7 +355,7 @@ def _recipe_before(project: Project, recipe: Recipe | None, repository: Reposito
     return ""
 
 
-# The images of candidates. They have no number; their names depend on their contents, so each image is made once.
+# The images of candidates: without numbers, and named after their contents, so that each image is made once.
 
 
 def make_image(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> tuple[str, str]:
@@ -369,7 +368,7 @@ def make_image(workspace: Workspace, span: NumberSpan, candidate: BisectCandidat
         own_files, targets = build
         bake_file = making.bake_file(targets)
         with work_folder.create(workspace, "bisect", {**own_files, making.FILE: bake_file}) as work:
-            # The job has the definition's name: its template looks for local wheels in a folder with that name.
+            # Named after the definition: its template looks for local wheels in a folder with that name.
             job = BakeJob(points.definition(workspace.project, span.new) or "bisect", targets, work)
             bake.bake_images(workspace, [job])
             images.tag_image(workspace.engine, work.tag, tag)

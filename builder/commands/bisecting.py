@@ -87,7 +87,7 @@ def bisect_images(
     come from images.lock. An interrupted bisection continues. With ``machine_differs``, the bisection runs although the
     machine changed since the good end worked.
 
-    Raises the errors of `_begun`, and ConflictError if another bisection is under way.
+    Raises the errors of `_begun`, and ConflictError during another bisection.
     """
     project = workspace.project
     if judge.kind == "script" and not os.access(judge.name, os.X_OK):
@@ -117,8 +117,7 @@ def bisect_images(
 
 
 def _machine_since(running: RunningBisection) -> tuple[str, ...]:
-    """The changes of the machine since the good end worked. Empty for a proof, which uses no GPU, and for a definition,
-    which has no server."""
+    """The changes of the machine since the good end worked. A proof uses no GPU, and a definition has no server."""
     bisection, recipe = running.bisection, running.recipe
     if recipe is None or recipe.model is None or bisection.judge.kind == "prove":
         return ()
@@ -139,8 +138,7 @@ def _go_on(running: RunningBisection) -> BisectReport:
 
 
 def mark_bisection(workspace: Workspace, word: Literal["good", "bad", "skip"], note: str = "") -> BisectReport:
-    """Records the user's verdict on the candidate and continues. Raises NothingToDoError if no candidate waits for a
-    verdict."""
+    """Records the user's verdict on the candidate and continues. Raises NothingToDoError if no candidate waits."""
     project = workspace.project
     with search.journal_of(project).hold():
         bisection = search.journal_of(project).read()
@@ -266,8 +264,7 @@ def _ends(
 
 
 def _last_good(repository: Repository, pairings: tuple[Pairing, ...], last: int) -> int | None:
-    """The last number that is marked good, with the model or without; otherwise the last number that was paired or
-    current before."""
+    """The last number marked good, with the model or alone; otherwise the last one paired or current before."""
     earlier = [number for number in repository.numbers if number != last]
     paired = {pairing.image.number: pairing.status for pairing in pairings}
     marked = [number for number in earlier if paired.get(number, repository.numbers[number].status) == "good"]
@@ -301,7 +298,7 @@ _ENDINGS = {
 
 
 def _ended(running: RunningBisection, conclusion: Conclusion) -> BisectReport:
-    """Ends a bisection: the model is served as before, and the candidates and the journal are removed."""
+    """Ends a bisection: serves the model as before, and removes the candidates and the journal."""
     workspace, bisection = running.workspace, running.bisection
     report = BisectReport(bisection, conclusion, machine=_machine_since(running))
     if conclusion.ending == "found":

@@ -91,7 +91,7 @@ def diff_images(
 def recipes_lost(workspace: Workspace, difference: ImageDifference) -> tuple[str, ...]:
     """The flags and variables of recipes that the first image accepts, and the second image refuses or ignores. The
     recipes are those that the two repositories serve. Empty if the engine lacks one of the images. The check takes
-    seconds. It is skipped if the build directories show that vLLM is unchanged and no mod was removed."""
+    seconds, and is skipped if the build directories show that vLLM is unchanged and no mod was removed."""
     differing = difference.changes
     named = {*(each.name for each in differing.sources), *(each.name for each in differing.packages)}
     is_other_vllm = "vllm" in named or differing.base or any(each.source == "vllm" for each in differing.patches)

@@ -1,7 +1,7 @@
 """The lock command adds missing pins, and repairs images.lock.
 
-The recovery of a lost file comes first. New numbers after a merge and the update of pins follow. None of these commands
-builds an image.
+The recovery of a lost file comes first, then new numbers after a merge, then the update of pins. None of them builds an
+image.
 """
 
 from __future__ import annotations
@@ -242,8 +242,8 @@ def _separate(
     workspace: Workspace, base: Lock, ours: Lock, theirs: Lock
 ) -> tuple[Lock, Lock, Lock, list[tuple[ImageName, ImageName]]]:
     """The three locks with different numbers for different images, and the old and new name of each renumbered image.
-    The common version changes together with the renumbered side. If the other side already has the image under
-    another number, as in later commits of a rebase, the image gets that number."""
+    The common version changes together with the renumbered side. If the other side already has the image under another
+    number, as in later commits of a rebase, the image gets that number."""
     sides, renumbered, numbered = [base, ours, theirs], [], []
 
     def rename(side: int, name: ImageName, wanted: int | None = None) -> None:
@@ -387,8 +387,8 @@ def update_lock(
 
 def check(workspace: Workspace, names: tuple[str, ...], platform: str | None) -> tuple[str, ...]:
     """Lists the stale pins of the definitions ``names`` (all if empty), such as ``cpu on linux/arm64: base``. A pin is
-    stale if images.lock lacks it, or has it for a different request. Without names, the definitions that `update_lock`
-    leaves out are left out too."""
+    stale if images.lock lacks it, or has it for a different request. Without names, leaves out the same definitions as
+    `update_lock`."""
     lock = lock_file.read_project_lock(workspace.project)
     lines = [
         f"{name} on {chain[-1].platform}: {pin}"

@@ -1,6 +1,6 @@
 """The bench, probe and prove commands: they measure a served model, or prove an image without serving it.
 
-A running server is measured, or a server is started for the measurement. Other commands try candidates in the same way.
+They use a running server, or start one for the measurement. Other commands try candidates in the same way.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def measure_server(workspace: Workspace, server: served_model.MeasuredServer, pr
 
 def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: str = "") -> Iterator[KeptOutcome]:
     """Runs the probes ``wanted``, or all probes, and records and yields each result. The server of `chosen_server`
-    serves all probes. Raises UsageError for an unknown probe, MeasuringError if a probe cannot run, and the errors of
-    a start."""
+    serves all probes. Raises UsageError for an unknown probe, MeasuringError if a probe cannot run, and the errors of a
+    start."""
     project = workspace.project
     chosen = tuple(dict.fromkeys(wanted)) or probes.names(project)
     for name in chosen:
@@ -130,8 +130,8 @@ def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: st
 
 @contextmanager
 def chosen_server(workspace: Workspace, text: str, image: str = "") -> Iterator[served_model.MeasuredServer]:
-    """Yields the running server called ``text``, a recipe or a model, or starts a server and stops it at the end. With
-    an ``image``, a server of that number is started, even if another number is paired."""
+    """Yields the running server of ``text``, a recipe or a model, or starts one and stops it at the end. An ``image``
+    starts a server of that number, whichever is paired."""
     server = None if image else running.pick(workspace.project, running.find_all(workspace), text)
     if server is not None and server.head.service.is_up:
         yield served_model.find_measured_server(server)
@@ -167,17 +167,16 @@ def started(workspace: Workspace, request: ServeRequest) -> Iterator[served_mode
 
 
 # A candidate is an image that serves a recipe beside the model's own server, or in its place. Afterwards the model's
-# own server runs again. Every command that tries an image before accepting it uses these functions.
+# own server runs again. Every command that tries an image uses these functions.
 
 
 @contextmanager
 def candidate_server(
     workspace: Workspace, request: ServeRequest, image: ImageName | selection.ServedImage
 ) -> Iterator[running.RunningServer]:
-    """Serves ``image``, a number or an image that was selected with its recipe, during the block. Its server runs
-    beside the model's own server if the memory suffices for both, otherwise in its place; `serve_again` starts the
-    model's own server again. Raises ServeFailedError if the candidate does not answer within its limit, ConflictError
-    if the memory does not suffice for it."""
+    """Serves ``image``, a number or an image selected with its recipe, during the block: beside the model's own server if
+    the memory suffices for both, otherwise in its place. `serve_again` starts the model's own server afterwards. Raises
+    ServeFailedError if the candidate does not answer in time, ConflictError if the memory does not suffice."""
     prepared, started, limit = start_candidate(workspace, request, image)
     workspace.report(WaitingStarted())
     seconds = readiness.wait_until_ready(workspace, started, limit=limit)
@@ -207,15 +206,15 @@ def server_of(workspace: Workspace, recipe: Recipe | None) -> running.RunningSer
 
 
 def request_as_before(workspace: Workspace, recipe: Recipe) -> ServeRequest:
-    """The request with which the model's server was started, read from its container. The container still exists while
-    a candidate takes the server's place. Without a container, returns a plain request."""
+    """The request that started the model's server, read from its container, which still exists while a candidate takes
+    its place. Without a container, a plain request."""
     server = server_of(workspace, recipe)
     return servers.as_before(server.labels if server else {}, ServeRequest(recipe.file, {}))
 
 
 def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None:
-    """Stops the model's own server if the memory does not suffice for both servers. If the machine restarts, the engine
-    starts the model's own server again."""
+    """Stops the model's own server if the memory does not suffice for both. The engine starts it again if the machine
+    restarts."""
     own = running.pick(workspace.project, running.find_all(workspace), text)
     if own is None:
         starting.require_room(prepared, (), workspace.report)
@@ -227,7 +226,7 @@ def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None
 
 
 def serve_again(workspace: Workspace, recipe: Recipe) -> None:
-    """Starts the model's own server again unless it runs: with the settings of its container, or else of its recipe."""
+    """Starts the model's own server again unless it runs, with the settings of its container or else its recipe."""
     server = server_of(workspace, recipe)
     if server and server.head.service.is_up:
         return

@@ -1,6 +1,6 @@
 """The upgrade command makes new pins, builds a candidate, and accepts or rejects it by its evidence.
 
-The command and the states of the journal come first. The steps follow: the target, the build, the proof, the
+The command and the states of the journal come first, then the steps: the target, the build, the proof, the
 measurements, the move of the pointers, the server, and the report. A killed upgrade continues from its journal.
 """
 
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class UpgradeReport:
     """A finished upgrade: the ``changes`` between the two images, their last ``runs`` side by side, and the image that
-    is ``served`` (empty if none is). ``machine`` lists changes of the machine since the previous image worked, which
-    may also be the reason of the result."""
+    is ``served`` (empty if none is). ``machine`` lists changes of the machine since the previous image worked; they may
+    also be the reason."""
 
     upgrade: Upgrade
     changes: tuple[str, ...]
@@ -273,8 +273,8 @@ def _measure(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
 
 def _measure_in_rounds(workspace: Workspace, upgrade: Upgrade, request: ServeRequest) -> str:
     """Runs the probes and measures the figures that are required of the candidate. Figures to compare are measured for
-    the current image and the candidate in turn, in rounds until the difference is clear. A failure ends the rounds.
-    Returns why the current image failed; empty if it did not."""
+    the current image and the candidate in turn, until the difference is clear. A failure is the last round. Returns why
+    the current image failed, or an empty text."""
     name, model = upgrade.candidate_image, upgrade.model
     failed = ""
     for number in range(requirements.MOST_ROUNDS):
@@ -296,8 +296,8 @@ def _measure_in_rounds(workspace: Workspace, upgrade: Upgrade, request: ServeReq
 
 
 def measure_current(workspace: Workspace, model: str, figures: Sequence[RequiredFigure]) -> str:
-    """Measures ``figures`` of the image that serves ``model`` now. Returns why that failed; empty if it did not. A
-    failure is not recorded: an upgrade judges its candidate, not the current image."""
+    """Measures ``figures`` of the image that serves ``model`` now. Returns why that failed, or an empty text. A failure
+    is not recorded: an upgrade judges only its candidate."""
     for profile in _profiles(workspace, figures):
         with measuring.chosen_server(workspace, model) as server:
             outcome = measuring.measure_server(workspace, server, profile)
@@ -403,8 +403,7 @@ def _is_moved(lock: Lock, upgrade: Upgrade) -> bool:
 
 
 def _settle(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    """If a server was running at the start, serves the image that the result selects. Returns notes about the
-    server."""
+    """Serves the image that the result selects, if a server ran at the start. Returns notes about the server."""
     if upgrade.result != "promoted":
         serve_as_before(workspace, upgrade)
         return ()

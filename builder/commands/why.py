@@ -1,6 +1,6 @@
 """The why command: when a model last worked, and everything that differs now.
 
-The states that worked come first. The present state, the comparison, and the machine alone follow: other commands check
+The states that worked come first, then the present state, the comparison, and the machine alone: other commands check
 the machine before they blame an image. Nothing is built, and the network is used only for other nodes.
 """
 
@@ -206,11 +206,11 @@ def _last_failure(
 
 @dataclass(frozen=True)
 class WhyReport:
-    """The comparison of a ``model`` with ``since``, the last state in which it worked. ``since`` is None if no
-    such state is known, or nothing differs.
+    """The comparison of a ``model`` with ``since``, the last state in which it worked. ``since`` is None if no such
+    state is known, or nothing differs.
 
     ``as_now`` is the last time at which the model worked in exactly the present state; empty if it never did.
-    ``causes`` are ranked. ``chosen`` are vLLM's choices that differ, ``unknown`` says what could not be compared, and
+    ``causes`` are ranked. ``chosen`` are vLLM's choices that differ, ``unknown`` says what could not be compared,
     ``advisories`` apply to the present state.
     """
 
@@ -264,8 +264,7 @@ def present_advisories(project: Project, selected: SelectedImage, machines: Sequ
 def advised_by_id(
     project: Project, selected: SelectedImage, machines: Sequence[Machine], facts: NewFacts
 ) -> dict[str, Diagnosis]:
-    """The advisories by id that apply to an image on machines with these ``facts``. A machine with a link counts as
-    two machines."""
+    """The advisories, by id, for an image on machines with these ``facts``. A machine with a link counts as two."""
     count = max(len(machines), 1 + any(each.links for each in machines))
     nodes = configuration.load_configuration(project).nodes[:count] if count > 1 else ()
     diagnoses = advice.of_selection(project, selected, nodes, {**facts, "nodes": count})

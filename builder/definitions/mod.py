@@ -1,7 +1,7 @@
 """A mod is a change that is baked into an image: ``mods/NAME/`` or ``mods/NAME.zip``, with a run.sh or a mod.yaml.
 
-The mod and its loading come first. Its files, its problems, the known sources of mods, facts read from the text of a
-script, and the digests that are written into mod.yaml follow. This module never runs a script.
+The mod and its loading come first, then its files, its problems, the known sources of mods, facts read from the text of
+a script, and the digests that are written into mod.yaml. This module never runs a script.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class FileCopy:
 
 @dataclass(frozen=True)
 class ModPatch:
-    """A unified diff ``file`` of the mod, applied in the folder that contains the importable ``package``. A diff from
-    the package's repository therefore fits with ``strip`` 1. Packages outside the versions ``version`` are not patched.
+    """A unified diff ``file`` of the mod, applied in the folder of the importable ``package``, so that a diff from the
+    package's repository fits with ``strip`` 1. Packages outside the versions ``version`` are not patched.
 
     The first case that applies counts: ``git apply`` accepts the diff with its full context; the reverse of the diff
     applies, so the patch is already applied; ``git apply -C1`` accepts the diff, and the reduced context is reported.
@@ -236,8 +236,8 @@ def _unknown(project: Project, name: str, existing: Collection[str]) -> UsageErr
 
 
 def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:
-    """Reads each mod once, in the order given. Raises UsageError that names all missing mods, or else
-    FileProblemsError with the problems of all invalid mods."""
+    """Reads each mod once, in the order given. Raises UsageError that names all missing mods, or else FileProblemsError
+    with the problems of all invalid mods."""
     names, existing = dict.fromkeys(map(name_of, texts)), mod_names(project)
     if unknown := [_unknown(project, name, existing) for name in names if name not in existing]:
         hints = "\n".join(dict.fromkeys(error.hint for error in unknown))
@@ -269,8 +269,8 @@ def unknown_mods(project: Project, texts: Iterable[str], location: Callable[[int
 
 
 def no_mod(name: str, existing: Collection[str], remedy: str = "") -> str:
-    """The message for a file that names the mod ``name``, which is not among the ``existing`` mods. ``remedy`` says
-    how to get the mod, if that is known."""
+    """The message for a file that names the mod ``name``, which is not among the ``existing`` mods. ``remedy`` says how
+    to get the mod, if that is known."""
     # Only a name that is nearly the same is suggested.
     suggestion = remedy or did_you_mean(name, existing, code=True, near=0.88)
     return f"no mod `{name}` in mods/; {suggestion or '`builder mods add` copies it from its repository'}"
@@ -364,8 +364,7 @@ def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTE
 
 def read_zip(path: Path, shown: str) -> ModContents:
     """Reads the mod in the zip file ``path``; errors call it ``shown``. Its files are at the top, or all in one folder.
-    Raises FileProblemsError with all problems: paths that leave the zip, links, encryption, files that are too
-    large."""
+    Raises FileProblemsError with all problems: paths that leave the zip, links, encryption, and too large files."""
     import zipfile
 
     files: dict[str, PlainFile] = {}
@@ -448,7 +447,7 @@ def _unfit_entry(entry: zipfile.ZipInfo, mode: int, room: int) -> str:
 
 # Problems of a mod that the schema cannot find.
 
-# When an image serves, folders of the host are mounted over these folders and hide the files of the image there.
+# When an image serves, folders of the host are mounted over these folders and hide their files.
 HOST_MOUNTS = (
     "/root/.cache/huggingface",
     "/root/.cache/vllm",
@@ -566,8 +565,8 @@ _KNOWN_SOURCES = Path(__file__).with_name("known_sources.yaml")
 
 
 def read_known_sources(project: Project) -> dict[str, str]:
-    """The addresses of mods by name, as `builder mods add` accepts them. Shipped addresses name a fixed commit; an
-    address in builder.yaml overrides a shipped address."""
+    """The addresses of mods by name, as `builder mods add` accepts them. Shipped addresses name a fixed commit;
+    builder.yaml overrides them."""
     shipped = yaml_file.load(_KNOWN_SOURCES.read_text(encoding="utf-8"), _KNOWN_SOURCES.name)
     sources = {name: f"{each['repository']}//mods/{name}@{each['commit']}" for each in shipped for name in each["mods"]}
     with suppress(FileProblemsError):  # code that needs builder.yaml reports its problems
@@ -625,8 +624,7 @@ _CHANGES = re.compile(
 
 
 class RunTimeUse(NamedTuple):
-    """An effect of a script that no image keeps: what it ``does`` (`starts a process …`), and what to do
-    ``instead``."""
+    """An effect of a script that no image keeps: it ``does`` something (`starts a process …`); do this ``instead``."""
 
     does: str
     instead: str
@@ -634,9 +632,9 @@ class RunTimeUse(NamedTuple):
 
 @dataclass(frozen=True)
 class ScriptFacts:
-    """Facts about the script ``name``. ``patches`` are the patch files of the mod that the script names, in the order
-    of the script; ``unnamed`` are the others. ``downloads`` are the programs with which it downloads. A script may only
-    copy files (``only_copies``), or change nothing in an image (``changes_nothing``)."""
+    """Facts about the script ``name``. ``patches`` are the mod's patch files that the script names, in its order;
+    ``unnamed`` are the others. ``downloads`` are the programs with which it downloads. ``only_copies`` is true if it
+    only copies files, ``changes_nothing`` if it changes nothing in an image."""
 
     name: str
     only_copies: bool
@@ -648,7 +646,7 @@ class ScriptFacts:
 
     @property
     def instead(self) -> str:
-        """What to use instead of the effects that no image keeps; empty if the script has no such effect."""
+        """Advice on replacing the effects that no image keeps; empty if the script has no such effect."""
         does = " and ".join(use.does for use in self.run_time)
         advice = "; ".join(dict.fromkeys(use.instead for use in self.run_time if use.instead))
         return f"{self.name} {does}, which no image keeps. Instead: {advice}" if does else ""

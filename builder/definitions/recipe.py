@@ -1,6 +1,6 @@
 """A recipe names a model, its image and mods, and the serve command.
 
-The recipe comes first. Finding a recipe, notes on keys, and corrections of a pasted recipe follow; only certain errors
+The recipe comes first, then finding a recipe, notes on keys, and corrections of a pasted recipe. Only certain errors
 are corrected. Version 2 has its own module.
 """
 
@@ -45,8 +45,8 @@ class Recipe:
 
     ``container`` is a definition's repository or a numbered image of it (``vllm-node-tf5:7``). ``cluster`` is ``ray``
     or ``none`` if the recipe says how several nodes are joined. ``requires`` is the evidence that a new image needs
-    before it serves the model. ``checkpoint`` names the checkpoint of the project whose weights are served. A recipe
-    of version 2 also sets the number of machines, and the commands that run ``before`` each start."""
+    before it serves the model. ``checkpoint`` names the checkpoint of the project whose weights are served. A recipe of
+    version 2 also sets the number of machines, and the commands that run ``before`` each start."""
 
     file: str
     name: str
@@ -414,8 +414,8 @@ def pasted_problem(text: str, file: str) -> Problem | None:
 
 
 def _blocks(text: str) -> list[tuple[str, list[str]]]:
-    """The keys of a recipe, each with its line and the lines below it. The lines before the first key belong to
-    ``""``. The text need not be valid YAML."""
+    """The keys of a recipe, each with its line and the lines below it. The lines before the first key belong to ``""``.
+    The text need not be valid YAML."""
     blocks: list[tuple[str, list[str]]] = [("", [])]
     top_level = {*keys(), *recipe_v2.keys()}
     for line in text.split("\n"):

@@ -1,7 +1,7 @@
 """The problems of a recipe before it is served, found from files alone.
 
-All problems and notes come first. JSON options, the image that the recipe names, names that its vLLM does not know, and
-failures of a launch follow.
+All problems and notes come first, then JSON options, the image that the recipe names, names that its vLLM does not
+know, and failures of a launch.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def missing_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
 
 
 def unknown_container(project: Project, recipe: Recipe) -> Problem:
-    """The problem of a ``recipe`` whose container no image definition makes, for callers that require a definition."""
+    """The problem of a ``recipe`` whose container no image definition makes, if a definition is required."""
     there = ", ".join(image.definition_repositories(project)) or "none"
     message = f"container: no image definition makes `{recipe.container}`; the definitions make: {there}"
     return Problem(recipe.location("container"), message)
@@ -256,8 +256,7 @@ def unknown_names(
     facts: ImageFacts | None = None,
 ) -> Iterator[Problem]:
     """A problem for each name in the command ``words`` that the vLLM called ``label`` does not know. ``choices`` are
-    the known names by option (``tool-call-parser``). ``facts`` are about the image: names that it may add are
-    accepted."""
+    the known names by option (``tool-call-parser``). Names that its image may add, by ``facts``, are accepted."""
     if facts and not facts.is_known:
         return
     options = {command.name_of(used.option): used for used in command.options(words)}
