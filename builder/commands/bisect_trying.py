@@ -360,7 +360,7 @@ def _recipe_before(project: Project, recipe: Recipe | None, repository: Reposito
 
 def make_image(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> tuple[str, str]:
     """Makes the image of a candidate unless it exists. Returns its tag, and the problem if it cannot be built: the
-    search then avoids this candidate. Raises DiskFullError, because a full disk is no verdict on the candidate."""
+    search then avoids this candidate. Raises DiskFullError: a full disk says nothing about the candidate."""
     try:
         tag, build = points.image_of(workspace, span, candidate)
         if build is None or images.inspect_image(workspace.engine, tag):

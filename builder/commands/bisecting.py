@@ -373,7 +373,7 @@ def _found_culprit(
 def _found_base(
     running: RunningBisection, span: NumberSpan, conclusion: Conclusion, result: FoundCulprit, definition: str
 ) -> FoundCulprit:
-    """The known facts about two base images, or about the vLLM commit if the commits of the guilty day were tried."""
+    """The known facts about two base images, or about a commit of vLLM if the commits of that day were tried."""
     workspace, good, bad, note = running.workspace, result.good, result.bad, ""
     tried = {good, bad, *result.between}
     inside = (row for row in running.bisection.rows if row.points and points.in_base(row.points[0])[1])

@@ -387,8 +387,8 @@ def update_lock(
 
 def check(workspace: Workspace, names: tuple[str, ...], platform: str | None) -> tuple[str, ...]:
     """Lists the stale pins of the definitions ``names`` (all if empty), such as ``cpu on linux/arm64: base``. A pin is
-    stale if images.lock lacks it, or has it for a different request. Without names, leaves out the same definitions as
-    `update_lock`."""
+    stale if images.lock lacks it, or has it for a different request. Without names, it leaves out the same definitions
+    as `update_lock`."""
     lock = lock_file.read_project_lock(workspace.project)
     lines = [
         f"{name} on {chain[-1].platform}: {pin}"

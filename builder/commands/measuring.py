@@ -174,9 +174,9 @@ def started(workspace: Workspace, request: ServeRequest) -> Iterator[served_mode
 def candidate_server(
     workspace: Workspace, request: ServeRequest, image: ImageName | selection.ServedImage
 ) -> Iterator[running.RunningServer]:
-    """Serves ``image``, a number or an image selected with its recipe, during the block: beside the model's own server if
-    the memory suffices for both, otherwise in its place. `serve_again` starts the model's own server afterwards. Raises
-    ServeFailedError if the candidate does not answer in time, ConflictError if the memory does not suffice."""
+    """Serves ``image``, a number or an image selected with its recipe, during the block: beside the model's own server
+    if the memory suffices for both, otherwise in its place. `serve_again` starts the model's own server afterwards.
+    Raises ServeFailedError if the candidate does not answer in time, ConflictError if the memory does not suffice."""
     prepared, started, limit = start_candidate(workspace, request, image)
     workspace.report(WaitingStarted())
     seconds = readiness.wait_until_ready(workspace, started, limit=limit)

@@ -273,7 +273,7 @@ def _measure(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
 
 def _measure_in_rounds(workspace: Workspace, upgrade: Upgrade, request: ServeRequest) -> str:
     """Runs the probes and measures the figures that are required of the candidate. Figures to compare are measured for
-    the current image and the candidate in turn, until the difference is clear. A failure is the last round. Returns why
+    the current image and the candidate in turn, until the difference is clear. No round follows a failure. Returns why
     the current image failed, or an empty text."""
     name, model = upgrade.candidate_image, upgrade.model
     failed = ""
