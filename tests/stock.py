@@ -30,7 +30,7 @@ def load(
     labels: Mapping[str, str] | None = None,
     pack: Callable[[bytes], bytes] = bytes,
 ) -> None:
-    """Loads an image with one layer for each of ``layers``. The same content, packed alike, gives the same image."""
+    """Loads an image with one layer for each of ``layers``; the same content, packed alike, gives the same image."""
     packed = [_tar(layer) for layer in layers]
     config = {
         "architecture": "amd64",
@@ -81,7 +81,7 @@ def number(
     layers: Sequence[Files] = (),
     pack: Callable[[bytes], bytes] = bytes,
 ) -> NumberedImage:
-    """Loads an image with this number into the engine, and returns its record."""
+    """An image with this number in the engine, and its record."""
     own: Files = {f"own-{repository}-{number}": f"{number}\n".encode() * 10_000}
     name = f"{repository}:{number}"
     load(endpoint, name, layers or (BASE, own), labels(repository, number), pack)
@@ -105,7 +105,7 @@ def record(endpoint: Endpoint, tag: str, number: int) -> NumberedImage:
 def stock(
     project: Project, endpoint: Endpoint, repository: str, numbers: Iterable[int], models: Iterable[str] = ("Org/M",)
 ) -> Lock:
-    """Adds numbers to the engine and images.lock, as if they had been built one after another for these models."""
+    """Numbers in the engine and in images.lock, as if they had been built one after another for these models."""
     lock = Lock()
     for n in numbers:
         name = ImageName(repository, n)
