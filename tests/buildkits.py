@@ -1,4 +1,4 @@
-"""A real BuildKit on another machine, for tests: the one inside a second engine, behind an address of its own."""
+"""A real BuildKit on another machine, for tests: the BuildKit of a second engine, behind a separate address."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.registries import Node
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# What the docker driver of buildx asks an engine for: https://docs.docker.com/reference/api/engine/ (session, grpc)
+# The request of buildx's docker driver to an engine: https://docs.docker.com/reference/api/engine/ (session, grpc)
 _UPGRADE = b"POST /grpc HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
 
 
 class GrpcRelay(Relay):
-    """Passes every connection on to the engine's BuildKit, as if that listened there itself."""
+    """Passes every connection on to the engine's BuildKit, as if BuildKit itself listened on the socket."""
 
     def connect(self) -> socket.socket:
         far = super().connect()
@@ -37,7 +37,7 @@ class GrpcRelay(Relay):
 
 @contextmanager
 def instance(node: Node, buildx: tuple[str, ...]) -> Iterator[str]:
-    """A buildx instance with the remote driver, on the BuildKit of ``node``: it sees none of this engine's images."""
+    """Makes a buildx instance with the remote driver on the BuildKit of ``node``, without this engine's images."""
     name = shared.unique_name()
     with tempfile.TemporaryDirectory(prefix="buildkit-") as folder:
         path = Path(folder, "buildkitd.sock")

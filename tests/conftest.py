@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     interrupts.restore()
-    # On a busy machine an example may take any time.
+    # No time limit for examples: a busy machine may be slow.
     settings.register_profile("tests", deadline=None)
     settings.load_profile("tests")
     if not _is_worker(config):
@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _is_worker(config: pytest.Config) -> bool:
-    """True in a process of pytest-xdist that runs tests for another."""
+    """True in a pytest-xdist worker process."""
     return hasattr(config, "workerinput")
 
 
@@ -61,14 +61,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> workers.S
 
 
 def _changed() -> frozenset[PurePath]:
-    """The changes that git reports, read once for all workers, which must agree on the order."""
+    """The changed files that git reports. They are read once for all workers, which must agree on the order."""
     changed_paths = shared.once("changed", lambda: "\n".join(map(str, ordering.changed(projects.REPOSITORY_ROOT))))
     return frozenset(map(PurePath, changed_paths.splitlines()))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Tests of the engine take turns with those that need it for themselves."""
+    """Tests that use the engine take turns with tests that need the engine alone."""
     if item.get_closest_marker("engine"):
         with shared.turn(alone=item.get_closest_marker("alone") is not None):
             return (yield)
@@ -77,7 +77,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
-    """Removes what the processes of the session shared. What is left then fails it."""
+    """Removes the shared resources of the session. Leftovers of tests fail the session."""
     result = yield
     if not _is_worker(session.config) and (left := _end()):
         terminal = session.config.get_terminal_writer()
@@ -88,7 +88,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
 
 
 def _end() -> list[str]:
-    """Ends the session; what its tests left."""
+    """Ends the session, and returns the leftovers of its tests."""
     left: list[str] = []
     try:
         if shared.used_engine():
@@ -111,7 +111,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def endpoint() -> Endpoint:
-    """The engine that answers here, or one that is started for these tests and stopped after them; with the base."""
+    """The engine of this machine, with the base image. If none answers, one is started, and stopped after the tests."""
     shared.once("engine", _start_engine)
     return client.find_endpoint(os.environ)
 
@@ -121,7 +121,7 @@ def _start_engine() -> str:
     try:
         machine.require_supported(client.find_endpoint(os.environ))
     except EngineError:
-        # The private engine may be running while the environment names another one: then it is not ours to stop.
+        # If the private engine already runs although the environment names another engine, it must not be stopped.
         was_running = subprocess.run([SCRIPTS / "engine", "env"], check=True, capture_output=True).stdout
         subprocess.run([SCRIPTS / "engine", "up"], check=True)
         started = "started"
@@ -133,7 +133,7 @@ def _start_engine() -> str:
 
 @pytest.fixture
 def small(tmp_path: Path, endpoint: Endpoint) -> Iterator[Project]:
-    """A small project whose images nobody else's are called like; they are gone when the test ends."""
+    """A small project with a unique image name. Its images are removed when the test ends."""
     repository = shared.unique_name()
     project = projects.make(tmp_path, repository)
     projects.with_own_steps(project, repository)
@@ -142,10 +142,10 @@ def small(tmp_path: Path, endpoint: Endpoint) -> Iterator[Project]:
 
 
 def remove_all(endpoint: Endpoint, repository: str) -> None:
-    """Removes every image of ``repository``, those too whose tag was taken from them, and what projects claimed of it
-    and of repositories whose names begin with its name."""
+    """Removes every image of ``repository``, including images that lost their tag. Also removes the claims of projects
+    on the repository, and on repositories whose names begin with its name."""
     for tag in images.image_tags(endpoint, [repository]):
-        for pause in (0.2, 1.0, 3.0):  # the engine may still be removing a container that removes itself
+        for pause in (0.2, 1.0, 3.0):  # a container that removes itself may still exist for a moment
             with suppress(ConflictError):
                 images.remove_image(endpoint, tag)
                 break
@@ -159,8 +159,8 @@ def remove_all(endpoint: Endpoint, repository: str) -> None:
 
 
 def forget_claims(endpoint: Endpoint, repository: str) -> None:
-    """Removes what projects claimed of ``repository``, and of those whose names begin so: as if this were the engine of
-    another machine, in which none of them has been."""
+    """Removes the claims of projects on ``repository``, and on repositories whose names begin with its name. The engine
+    is then like the engine of another machine, which these projects never used."""
     for volume, labels in containers.labelled_volumes(endpoint, [claims.KIND]).items():
         if labels.get(claims.REPOSITORY, "").startswith(repository):
             containers.remove_volume(endpoint, volume)
@@ -179,7 +179,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def builder(small: Project) -> Command:
-    """Runs ``builder`` on ``small`` as a user would; fails the test where the exit code is not ``code``."""
+    """Runs ``builder`` on ``small`` as a user would. Fails the test if the exit code is not ``code``."""
 
     return partial(run_command, small)
 
@@ -192,8 +192,8 @@ def run_command(
     timeout: float = 300,
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs ``builder`` on a project as a user would, with ``environ`` beside the environment of the tests; fails the
-    test where the exit code is not ``code``."""
+    """Runs ``builder`` on a project as a user would, with ``environ`` added to the environment of the tests. Fails the
+    test if the exit code is not ``code``."""
     done = program.run(command(project, *arguments), timeout=timeout, cwd=cwd, env={**os.environ, **(environ or {})})
     assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done

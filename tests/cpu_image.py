@@ -1,4 +1,4 @@
-"""The real cpu image in tests: a project whose image is called like no other, and containers of it."""
+"""The real cpu image in tests: a project with a unique image name, and containers of the image."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 def project(root: Path, repository: str, *recipes: str) -> Project:
-    """The shipped definitions, mods and recipes with the pins that are committed, but for those of bases; the cpu
-    image, and with it those of ``recipes``, is called ``repository``."""
+    """Makes a project with the shipped definitions, mods and recipes, and the committed pins except the pins of bases.
+    The cpu image is called ``repository``, also in ``recipes``."""
     for folder in ("dockerfiles", "mods", "recipes", "checkpoints"):
         shutil.copytree(shipped_files.project().root / folder, root / folder)
     return renamed(root, repository, *recipes)
 
 
 def renamed(root: Path, repository: str, *recipes: str) -> Project:
-    """The project at ``root``, which has the shipped files: with those pins, and under that name."""
+    """Renames the cpu image of the project at ``root``, which has the shipped files, and writes its pins."""
     for file in (root / "dockerfiles/cpu/image.yaml", *(root / recipe for recipe in recipes)):
         projects.write(file, file.read_text(encoding="utf-8").replace("vllm-node-cpu", repository))
     shipped = lock_file.read_lock(shipped_files.project().lock).pins
-    # Whoever commits what they have built, commits the base that their engine had.
+    # The committed pin of a base names the image that the committer's engine had.
     pins = {
         name: {platform: replace(pin, base=None) for platform, pin in platforms.items()}
         for name, platforms in shipped.items()
@@ -46,7 +46,7 @@ def renamed(root: Path, repository: str, *recipes: str) -> Project:
 
 
 def builder(project: Project, *arguments: str) -> str:
-    """The output of the command, which must end with 0."""
+    """The output of the command. Its exit code must be 0."""
     return run_command(project, *arguments).stdout
 
 
@@ -54,7 +54,7 @@ def builder(project: Project, *arguments: str) -> str:
 def started(
     endpoint: Endpoint, image: str, argv: list[str], folders: dict[Path, str], **options: Any
 ) -> Iterator[Container]:
-    """A container of ``image`` that runs ``argv``, with ``folders`` mounted; removed in every case."""
+    """Yields a container of ``image`` that runs ``argv`` with ``folders`` mounted. The container is always removed."""
     client = docker.DockerClient(base_url=endpoint.host, timeout=120)
     volumes = {str(folder): {"bind": place, "mode": "rw"} for folder, place in folders.items()}
     container = client.containers.run(image, argv, entrypoint=[], detach=True, volumes=volumes, **options)
@@ -66,7 +66,7 @@ def started(
 
 
 def run_in(endpoint: Endpoint, image: str, argv: list[str], folders: dict[Path, str]) -> str:
-    """The output of ``argv``, which must end with 0."""
+    """The output of ``argv``. Its exit code must be 0."""
     with started(endpoint, image, argv, folders, network_mode="none") as container:
         code = container.wait(timeout=600)["StatusCode"]
         output = container.logs().decode()
@@ -75,6 +75,6 @@ def run_in(endpoint: Endpoint, image: str, argv: list[str], folders: dict[Path, 
 
 
 def answer(endpoint: Endpoint, image: str, argv: list[str], folders: dict[Path, str]) -> Any:
-    """The JSON object that ``argv`` printed on one line, among what vLLM says."""
+    """The JSON object that ``argv`` printed on one line, between messages of vLLM."""
     output = run_in(endpoint, image, argv, folders)
     return json.loads(next(line for line in reversed(output.splitlines()) if line.startswith("{")))

@@ -1,4 +1,4 @@
-"""An ssh for tests: it runs on this machine what it would run on the other."""
+"""An ssh for tests: it runs the command on this machine instead of the other machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-# As with the real one, what is to be run goes through a shell of the user there, in their home.
+# As with the real ssh, a shell runs the command in the home of the remote user.
 _SSH = """#!/bin/sh
 printf '%s\\n' "$@" >> "$FAKE_SSH.asked"
 while [ "${1#-}" != "$1" ]; do
@@ -21,8 +21,8 @@ PATH=${FAKE_PATH:-$PATH} exec /bin/sh -c "$*"
 
 
 def make(programs: Path, home: Path) -> dict[str, str]:
-    """Puts ``ssh`` into the folder ``programs``; what it is asked goes to ``home`` with ``.asked`` added. Returns the
-    variables to run it with; ``FAKE_PATH`` is the PATH of the other machine."""
+    """Puts ``ssh`` into the folder ``programs``. Its arguments are appended to the file ``home`` plus ``.asked``.
+    Returns the environment variables for it; ``FAKE_PATH`` may set the PATH of the other machine."""
     programs.mkdir(parents=True)
     home.mkdir(parents=True)
     (programs / "ssh").write_text(_SSH)

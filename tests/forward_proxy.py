@@ -1,4 +1,4 @@
-"""A forward proxy, by which the build steps of an engine whose bridge leads nowhere reach the package indexes."""
+"""A forward proxy. Build steps use it to reach the package indexes from an engine whose bridge has no connection."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _CHUNK = 1 << 16
-_HEAD = 1 << 16  # bytes that the head of a request may have
+_HEAD = 1 << 16  # the most bytes of a request's head
 
 
 class _Handler(socketserver.StreamRequestHandler):
-    """One request: a tunnel (CONNECT), or plain HTTP, of which every request gets a connection of its own."""
+    """One request: a tunnel (CONNECT), or plain HTTP, with a separate connection for each request."""
 
     timeout = 120
 
@@ -41,7 +41,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
     def _pass_on(self, far: socket.socket) -> None:
         def out() -> None:
-            with suppress(OSError, ValueError):  # the latter of a file that was closed meanwhile
+            with suppress(OSError, ValueError):  # ValueError: the file was closed
                 while data := self.rfile.read1(_CHUNK):
                     far.sendall(data)
 
@@ -57,7 +57,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
 @contextmanager
 def running(host: str) -> Iterator[dict[str, str]]:
-    """A proxy at ``host``, an address of this machine: the variables that lead to it while the block runs."""
+    """Runs a proxy at ``host``, an address of this machine, during the block. Yields the variables that select it."""
     with _Server((host, 0), _Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://{host}:{server.server_address[1]}"

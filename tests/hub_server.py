@@ -1,12 +1,12 @@
-"""A hub for tests: the part of Hugging Face's API by which models are looked at and downloaded, over real HTTP, and
-ways to make it fail.
+"""A hub for tests: the part of Hugging Face's API for inspecting and downloading models, over real HTTP, and ways to
+make it fail.
 
-As the real hub does (seen in its answers in issues of huggingface_hub and of other clients, 2022 to 2026):
+It behaves like the real hub (known from answers in issues of huggingface_hub and of other clients, 2022 to 2026):
 
-- ``/resolve/`` sends no content. For a file in Git LFS it redirects (302) to a signed address on another host, for any
-  other file (307) to ``/api/resolve-cache/`` on its own.
-- Text goes out compressed, without a length, and whole even where a part was requested.
-- A model that does not exist is a 401 for whoever has no token, and a 404 for whoever has one.
+- ``/resolve/`` sends no content. It redirects a file in Git LFS to a signed address on another host (302), and any
+  other file to ``/api/resolve-cache/`` on the same host (307).
+- Text is sent compressed, without a length, and whole even if a part was requested.
+- The answer for a model that does not exist is 401 without a token, and 404 with a token.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from urllib.parse import quote, unquote, urlsplit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Files from here on are in Git LFS.
+# Files of at least this size are in Git LFS.
 LARGE = 1000
 STORE = "/xet-bridge-us/"
-"""The path, on the host of large files, below which each has the SHA-256 of its content."""
+"""The path prefix on the host of large files. The SHA-256 of a file's content follows."""
 _TEXT = (".json", ".jinja", ".md", ".txt")
 Files = dict[str, bytes]
 
 
 @dataclass
 class Repo:
-    """A model: the files of each commit, and the commit of each branch and tag. A gated one wants the hub's token."""
+    """A model: the files of each commit, and the commit of each branch and tag. A gated model requires the token."""
 
     commits: dict[str, Files]
     refs: dict[str, str]
@@ -44,7 +44,7 @@ class Repo:
 
 @dataclass(frozen=True)
 class HubRequest:
-    """A request as it came in, to the hub or to the host of its large files."""
+    """A received request to the hub or to the host of its large files."""
 
     method: str
     path: str
@@ -54,10 +54,10 @@ class HubRequest:
 
 @dataclass
 class Hub:
-    """``break_after`` ends the connection once after so many bytes of a large file; ``stall_after`` goes silent there
-    (``stalled``), until it is ``over``. ``changes`` replaces what is sent of a file, ``claims`` the length that the
-    listing says it has. With ``hides_ids`` it lists the contents of large files alone, as a mirror may. ``store`` is
-    the address of the other host, ``stored`` what it has, by SHA-256."""
+    """The state of a hub. ``break_after`` ends the connection once after that many bytes of a large file.
+    ``stall_after`` stops sending there (``stalled``) until the hub is ``over``. ``changes`` replaces the content sent
+    for a file, ``claims`` the length in the listing. With ``hides_ids``, the listing has ids of large files only, as a
+    mirror may do. ``store`` is the address of the other host, ``stored`` its files by SHA-256."""
 
     repos: dict[str, Repo] = field(default_factory=dict)
     token: str = ""
@@ -75,7 +75,7 @@ class Hub:
     over: threading.Event = field(default_factory=threading.Event)
 
     def add(self, model: str, files: Files, *, ref: str = "main", gated: bool = False) -> str:
-        """A further commit of ``model``, which ``ref`` leads to from now on; returns it."""
+        """Adds a commit to ``model``, lets ``ref`` name it, and returns it."""
         repo = self.repos.setdefault(model, Repo({}, {}, gated))
         commit = hashlib.sha1(f"{model} {len(repo.commits)}".encode()).hexdigest()  # noqa: S324
         repo.commits[commit] = files
@@ -83,7 +83,7 @@ class Hub:
         return commit
 
     def got(self, name: str) -> list[str | None]:
-        """The ranges in which a file was asked for, None for the whole."""
+        """The ranges in which a file was requested (None: the whole file)."""
         return [
             request.range
             for request in self.requests
@@ -93,7 +93,7 @@ class Hub:
 
 @contextmanager
 def serve() -> Iterator[Hub]:
-    """A hub on a free port of this machine until the block ends."""
+    """Runs a hub on a free port of this machine until the block ends."""
     hub = Hub()
     with _listening(_Handler, hub) as hub.url, _listening(_StoreHandler, hub) as hub.store:
         try:
@@ -158,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._redirect(match[1], commit, match[3], repo.commits[commit][match[3]])
 
     def _noted(self) -> str:
-        """The path of the request, which is noted."""
+        """Records the request, and returns its path."""
         path = unquote(urlsplit(self.path).path)
         said = self.headers.get("Range"), self.headers.get("Authorization")
         self.hub.requests.append(HubRequest(self.command, path, *said))
@@ -169,7 +169,8 @@ class _Handler(BaseHTTPRequestHandler):
         for name, content in files.items():
             size = self.hub.claims.get(name, len(content))
             is_large = len(content) >= LARGE
-            # What git has of a file in Git LFS (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md).
+            # The content that git stores for a file in Git LFS
+            # (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md).
             pointer = (
                 f"version https://git-lfs.github.com/spec/v1\noid sha256:{_sha256(content)}\nsize {size}\n".encode()
             )
@@ -201,7 +202,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(status, part, {**headers, **more})
 
     def _part(self, content: bytes) -> tuple[int, bytes, dict[str, str]]:
-        """The answer with the part of ``content`` that was requested."""
+        """The answer with the requested part of ``content``."""
         wanted = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if not wanted:
             return 200, content, {}
@@ -225,7 +226,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _StoreHandler(_Handler):
-    """The other host, which has the large files, and takes the signature in an address for a login."""
+    """The other host, which has the large files. The signature in an address counts as a login."""
 
     def _answer(self) -> None:
         sha256 = self._noted().removeprefix(STORE)

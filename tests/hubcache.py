@@ -1,4 +1,4 @@
-"""A Hugging Face cache for tests, as its layout is documented."""
+"""A Hugging Face cache for tests, with the documented layout."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ OTHER = "2" * 40
 
 
 def add(home: Path, model: str, commit: str = COMMIT, *, ref: str = "main", content: bytes = b"weights") -> Path:
-    """Puts one file of a model at ``commit`` below ``home`` (HF_HOME), and lets ``ref`` lead there; returns the model's
-    folder."""
+    """Puts one file of a model at ``commit`` below ``home`` (HF_HOME), and lets ``ref`` name the commit. Returns the
+    model's folder."""
     folder = home / "hub" / f"models--{model.replace('/', '--')}"
     for name in ("blobs", "refs", f"snapshots/{commit}"):
         (folder / name).mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""SIGINT in what the tests start: the default, also where the tests themselves were started to ignore it.
+"""Programs that the tests start handle SIGINT by default, even if the tests themselves ignore it.
 
-A shell without job control (a script with ``make test &``, nohup, some CI) starts what it puts into the background with
-SIGINT ignored, and a program inherits that. A ``builder`` that is sent ^C by a test would then never end.
+A shell without job control (a script with ``make test &``, nohup, some CI) starts background processes with SIGINT
+ignored, and programs inherit that. A ``builder`` that gets ^C from a test would then never end.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 
 def restore() -> None:
-    """Has the programs that this process starts end by SIGINT. The process itself goes on ignoring it where it did:
-    only a signal that is handled is back at its default after exec."""
+    """Lets SIGINT end the programs that this process starts. This process still ignores SIGINT if it did before. Exec
+    restores the default only for signals with a handler."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, _nothing)
 

@@ -1,4 +1,4 @@
-"""What commands print with ``--json``, held against the schema that `builder schema` prints."""
+"""The ``--json`` output of commands, compared with the schema that `builder schema` prints."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from builder.commands import explaining
 
 
 def parsed(name: str, printed: str) -> dict[str, Any]:
-    """The one document that ``builder NAME --json`` printed. A key that its schema lacks is an error here, where users
-    get a schema that lets later versions add some."""
+    """The document that ``builder NAME --json`` printed. Here, a key that the schema lacks is an error; the users'
+    schema allows later versions to add keys."""
     document: dict[str, Any] = json.loads(printed)
     schema = json.loads(explaining.OUTPUTS[f"{name}-json"].read_bytes())
     jsonschema_rs.validate(_closed(schema), document)

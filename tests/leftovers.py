@@ -1,4 +1,4 @@
-"""Leftovers of a test session, of which there must be none: processes, images, containers."""
+"""Leftovers of a test session: processes, images and containers. A session must not leave any."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-_GRACE = 5.0  # seconds in which a process that was told to end may do so
+_GRACE = 5.0  # seconds for a stopped process to end
 
 
 def processes() -> list[str]:
-    """The processes that tests of this session started and that still run, each with its test."""
+    """The processes of this session's tests that still run, each with its test."""
     end = time.monotonic() + _GRACE
     while (running := list(_processes())) and time.monotonic() < end:
         time.sleep(0.1)
@@ -33,16 +33,16 @@ def _processes() -> Iterator[str]:
         try:
             environ = entry.read_bytes().split(b"\0")
             argv = (entry.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-        except OSError:  # ended meanwhile, or another user's
+        except OSError:  # the process ended, or belongs to another user
             continue
         tests = [value for value in environ if value.startswith(b"PYTEST_CURRENT_TEST=")]
-        # pytest sets that one for the time of a test: its own processes began without it.
+        # pytest sets PYTEST_CURRENT_TEST only during a test: its own processes started without it.
         if argv and session_variable in environ and tests:
             yield f"process {entry.parent.name}, {argv[:200]}, of {tests[0].partition(b'=')[2].decode()}"
 
 
 def in_engine(endpoint: Endpoint) -> list[str]:
-    """The images, containers, volumes and networks whose names are of this session."""
+    """The images, containers, volumes and networks with names of this session."""
     named = re.compile(rf"(?:builder-test|docs)-{shared.mark()}[0-9a-f]{{6}}")
     remains = []
     for kind, path, query in (

@@ -1,8 +1,8 @@
-"""Machines that are linked as Sparks are: each an engine with a network of its own, reached by a real ssh.
+"""Machines that are linked like Sparks. Each is an engine with its own network, reached by a real ssh.
 
-What stands in for hardware: pairs of virtual Ethernet in place of the cable, with the names that a DGX Spark has, and
-files in place of /sys that say which RoCE device each of them would be. There is no RoCE here. This machine and the
-others reach each other; the others among themselves only where this machine's firewall lets a bridge forward.
+Stand-ins for hardware: virtual Ethernet pairs, with the interface names of a DGX Spark, replace the cable. Files that
+name the RoCE device of each interface replace /sys. There is no RoCE. This machine and the others reach each other. The
+others reach one another only if this machine's firewall lets a bridge forward.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FOLDERS = "BUILDER_SYSFS=/node-sys BUILDER_DEV=/node-dev BUILDER_PROC=/node-pro
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine: its name, its address on the link, its engine here, and the folder that is its own."""
+    """A machine: its name, its address on the link, its engine on this machine, and its own folder."""
 
     name: str
     address: str
@@ -55,16 +55,16 @@ class Machine:
 
     @property
     def engine(self) -> str:
-        """Its engine as builder.yaml names it."""
+        """The address of its engine in builder.yaml."""
         return f"ssh://root@{self.address}"
 
     @property
     def endpoint(self) -> Endpoint:
-        """Its engine, without ssh."""
+        """Its engine, reached without ssh."""
         return self.node.endpoint
 
     def in_network(self, *argv: str) -> str:
-        """The output of a program that runs in its network."""
+        """The output of a program that runs in the machine's network."""
         done = subprocess.run([*self.node.prefix, *argv], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -72,8 +72,8 @@ class Machine:
 
 @dataclass(frozen=True)
 class Linked:
-    """Machines on one link, and the environment for a user who may log in to them; ``gateway`` is this machine's own
-    address there."""
+    """Machines on one link, and the environment of a user who may log in to them. ``gateway`` is this machine's own
+    address on the link."""
 
     machines: tuple[Machine, ...]
     environ: dict[str, str]
@@ -83,7 +83,8 @@ class Linked:
 
 @contextmanager
 def linked(endpoint: Endpoint, folder: Path, number: int, count: int) -> Iterator[Linked]:
-    """``count`` machines, gone when the block ends. ``number`` tells their subnets from those of other tests."""
+    """Makes ``count`` machines and removes them when the block ends. ``number`` must differ between tests: it selects
+    the subnets."""
     bridge, gateway = f"lk{number}{shared.mark()}", f"10.{193 + number}.{int(shared.mark(), 16)}"
     with ExitStack() as stack:
         stack.callback(_quietly, "ip", "link", "delete", bridge)
@@ -138,7 +139,7 @@ def _machine(endpoint: Endpoint, folder: Path, image: str, bridge: str, address:
         for number, (interface, own) in enumerate({INTERFACE: f"{address}/28", SECOND: second}.items()):
             outside = f"{bridge}-{rank}{number}"
             _run("ip", "link", "add", outside, "type", "veth", "peer", "name", interface, "netns", name)
-            # The second is up and leads nowhere, as nothing is sent over it here.
+            # The second interface is up but connected to nothing: nothing is sent over it.
             _run("ip", "link", "set", outside, "up", *(("master", bridge) if not number else ()))
             _run(*prefix, "ip", "address", "add", own, "dev", interface)
             _run(*prefix, "ip", "link", "set", interface, "up")
@@ -156,7 +157,7 @@ def _machine(endpoint: Endpoint, folder: Path, image: str, bridge: str, address:
 
 
 def _serve_ssh(endpoint: Endpoint, made: Machine, image: str, folder: Path) -> None:
-    """Starts sshd in a container of the machine's engine, in the machine's network, which has its engine."""
+    """Starts sshd in a container of the machine's engine, in the machine's network, with access to the engine."""
     programs = Path(made.node.environ["BUILDER_ENGINE_HOME"])
     docker = str(programs / "bin/docker")
     saved = subprocess.run([docker, "-H", endpoint.host, "save", image], check=True, capture_output=True).stdout

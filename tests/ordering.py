@@ -1,4 +1,4 @@
-"""The order in which tests run: first those of what is being changed, then those that take longest."""
+"""The order of the tests: first the tests of changed modules, then the tests that take longest."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def changed(clone: Path) -> frozenset[PurePath]:
-    """The files of the clone that differ from the last commit, by their paths in it; none where git cannot tell."""
+    """The paths, relative to the clone, of files that differ from the last commit. Empty if git fails."""
     argv = ["git", "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all"]
     done = subprocess.run(argv, cwd=clone, capture_output=True, text=True)
     return frozenset(PurePath(entry[3:]) for entry in done.stdout.split("\0") if entry)
 
 
 def distance(test: PurePath, files: Collection[PurePath]) -> int:
-    """0 for a test file that was changed or whose module was, 1 where another of its package was, 2 for others. Paths
-    are those in the clone: ``tests/plan/test_making.py`` tests ``builder/plan/making.py``."""
+    """0 if the test file or its module was changed, 1 if another file of its package was changed, otherwise 2. Paths
+    are relative to the clone: ``tests/plan/test_making.py`` tests ``builder/plan/making.py``."""
     inside = PurePath(*test.parts[1:])
     module = PurePath("builder", inside.with_name(inside.name.removeprefix("test_")))
     if test in files or module in files:
@@ -32,9 +32,9 @@ def distance(test: PurePath, files: Collection[PurePath]) -> int:
 
 
 def key(clone: Path, files: Collection[PurePath]) -> Callable[[pytest.Item], tuple[int, float]]:
-    """The key to sort tests by. What needs an engine takes longest, and a large image most of all: it comes early, so
-    that no worker ends long after the others. Tests that need the engine for themselves come after the others that need
-    it: the other workers then have tests without an engine."""
+    """The sort key of tests. Tests with an engine, and above all with a large image, take longest. They come early, so
+    that no worker ends long after the others. Tests that need the engine alone come after the other tests with an
+    engine: the other workers then run tests without an engine."""
 
     def of(item: pytest.Item) -> tuple[int, float]:
         marks = {mark.name for mark in item.iter_markers()}
@@ -45,7 +45,7 @@ def key(clone: Path, files: Collection[PurePath]) -> Callable[[pytest.Item], tup
 
 
 def shuffled(items: Iterable[pytest.Item], group: Callable[[pytest.Item], str], seed: str) -> list[pytest.Item]:
-    """The tests in an order that ``seed`` gives: the groups, and in each its tests."""
+    """The tests in a random order by ``seed``: the groups are shuffled, and the tests in each group."""
     draw = random.Random(seed)  # noqa: S311  # an order, no secret
     groups = [list(each) for _, each in groupby(sorted(items, key=group), group)]
     draw.shuffle(groups)

@@ -1,4 +1,4 @@
-"""Child processes of a test, and a folder that processes of other users may use, as fixtures."""
+"""Fixtures: child processes of a test, and a folder that processes of other users may use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def public_folder() -> Iterator[Path]:
-    """An empty folder that every user can look into, unlike those of pytest."""
+    """An empty folder that every user can read, unlike pytest's folders."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -26,7 +26,7 @@ def public_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def fork() -> Iterator[Callable[[Callable[[], object]], int]]:
-    """Starts a child process that runs a function and ends; its process id. No child outlives the test."""
+    """Starts a child process that runs a function and ends, and returns its process id. No child outlives the test."""
     children: list[int] = []
 
     def start(run: Callable[[], object]) -> int:

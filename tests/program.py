@@ -1,9 +1,9 @@
-"""``builder`` as a process that does not import itself first.
+"""``builder`` as a process that need not import its modules first.
 
-A start of Python with the modules of the program takes 0.1 to 0.5 s of a processor, and tests start it thousands
-of times. So each process of the tests has a server that has imported them and does nothing; a command is a fork of it,
-with its own arguments, environment, folder, streams and exit code. Tests of the start itself, of terminals or signals
-start `tests.conftest.command` themselves: a process from the beginning.
+Starting Python with the modules of the program takes 0.1 to 0.5 s of processor time, and tests start it thousands of
+times. Each test process therefore has a server that has imported the modules and does nothing else. A command is a fork
+of this server with its own arguments, environment, folder, streams and exit code. Tests of start-up, terminals or
+signals start `tests.conftest.command` as a new process instead.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 _STREAMS = 3
 PYTHON = [sys.executable, "-m", "builder"]
-# What the program imports when it needs it, beside its own modules.
+# Other modules that the program imports only when it needs them.
 _LIBRARIES = (
     *("docker", "git.cmd", "httpx2", "huggingface_hub.file_download", "jinja2.sandbox", "jsonschema_rs"),
     *("packaging.requirements", "packaging.specifiers", "packaging.utils", "packaging.version", "yaml"),
     *("rich.console", "rich.markup", "rich.progress", "rich.table", "rich.text"),
     *("ctypes", "difflib", "email.parser", "ssl", "tarfile", "tempfile", "traceback", "zipfile"),
 )
-# It runs in the environment of llama-benchy.
+# This module runs in the environment of llama-benchy.
 _NOT_HERE = {"builder.lab.measure.benchy_client"}
 
 
@@ -54,7 +54,7 @@ def run(
     timeout: float = 300,
     check: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """What `subprocess.run` returns for an ``argv`` of `tests.conftest.command`, with its output as text."""
+    """Runs an ``argv`` of `tests.conftest.command`, and returns the same as `subprocess.run` with text output."""
     assert list(argv[:3]) == PYTHON, argv
     request = {
         "arguments": argv[3:],
@@ -110,7 +110,7 @@ sys.exit(int(answers.readline()))
 
 @functools.cache
 def _server() -> str:
-    """The socket of this process's server, which ends with this process: that holds its standard input."""
+    """The socket of this process's server. The server ends with this process, which keeps its standard input open."""
     environ = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     path = f"{tempfile.mkdtemp(prefix='program-', dir=shared.folder())}/socket"
     argv = [sys.executable, "-m", __name__, path]
@@ -126,7 +126,7 @@ _servers: list[subprocess.Popen[bytes]] = []
 
 
 def _serve(path: str) -> None:
-    """Forks a process for each request at the socket ``path``, in which it returns. Ends with standard input."""
+    """Forks a process for each request at the socket ``path``, and returns only there. Ends with standard input."""
     import builder
 
     for module in pkgutil.walk_packages(builder.__path__, "builder."):
@@ -159,12 +159,12 @@ def _serve(path: str) -> None:
                 selector.unregister(key.fd)
                 os.close(key.fd)
                 code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-                with suppress(BrokenPipeError), connection:  # a test that no longer waits
+                with suppress(BrokenPipeError), connection:  # the test no longer waits
                     connection.sendall(b"%d\n" % code)
 
 
 def _fork(connection: socket.socket) -> int:
-    """The number of the process that a request asks for; 0 in that process, which is as ``builder`` finds itself."""
+    """Forks a process for a request, and returns its process id; 0 in that process, which is set up for ``builder``."""
     _, streams, _, _ = socket.recv_fds(connection, 1, _STREAMS)
     request = json.loads(connection.makefile().readline())
     if child := os.fork():
@@ -182,7 +182,7 @@ def _fork(connection: socket.socket) -> int:
 
 
 def _end(code: object) -> None:
-    """Ends this process as Python does, without freeing what its modules hold, which takes 40 ms."""
+    """Ends this process like Python, but without freeing the memory of its modules, which takes 40 ms."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()

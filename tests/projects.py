@@ -1,4 +1,4 @@
-"""Small projects for tests: a definition whose image builds in a second, and what goes with it."""
+"""Small projects for tests: a definition whose image builds in a second, with a mod and a recipe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-REPOSITORY_ROOT = shipped_files.CLONE  # code, scripts and pages; `shipped_files` has the project
+REPOSITORY_ROOT = shipped_files.CLONE  # for code, scripts and pages; use `shipped_files` for the project
 
 IMAGE = """\
 repository: {repository}
@@ -22,9 +22,9 @@ base: debian:bookworm-slim
 args: {{greeting: hello}}
 """
 
-# Other bytes each time, by the time of the file.
+# The bytes differ each time, because the time of the file differs.
 GREETING = "RUN echo {{ args.greeting | sh }} > /greeting\n"
-# The same bytes each time.
+# The bytes are the same each time.
 SETTLED_GREETING = """\
 RUN {{ parts_step.mounts() }} . /run/builder/step.sh; begin_step; echo {{ args.greeting | sh }} > /greeting; end_step
 """
@@ -50,7 +50,7 @@ command: |
 
 
 def make(root: Path, repository: str = "small") -> Project:
-    """A project at ``root`` with the definition ``small``, the mod ``template`` and a recipe that uses both."""
+    """Makes a project at ``root`` with the definition ``small``, the mod ``template`` and a recipe that uses both."""
     write(root / "dockerfiles/small/image.yaml", IMAGE.format(repository=repository))
     write(root / "dockerfiles/small/Dockerfile.j2", DOCKERFILE)
     shutil.copytree(shipped_files.project().dockerfiles / "_parts", root / "dockerfiles/_parts")
@@ -60,8 +60,8 @@ def make(root: Path, repository: str = "small") -> Project:
 
 
 def settle(project: Project) -> None:
-    """Gives the image of ``small`` a first step that leaves the same bytes each time: BuildKit may run a step twice,
-    though nothing changed, and takes either result then."""
+    """Gives the image of ``small`` a first step with the same bytes each time. BuildKit may run an unchanged step
+    twice, and then uses either result."""
     path = project.root / "dockerfiles/small/Dockerfile.j2"
     text = path.read_text(encoding="utf-8")
     assert GREETING in text
@@ -69,14 +69,14 @@ def settle(project: Project) -> None:
 
 
 def with_own_steps(project: Project, mark: str) -> None:
-    """Gives the image of ``small`` a first step of its own: of a step that ran twice BuildKit keeps both results, and
-    takes either, so that two images have other layers where they should share them."""
+    """Gives the image of ``small`` a unique first step. BuildKit keeps both results of a step that ran twice, and uses
+    either: two images could then have different layers instead of shared layers."""
     path = project.root / "dockerfiles/small/image.yaml"
     write(path, path.read_text(encoding="utf-8").replace("greeting: hello", f"greeting: hello {mark}"))
 
 
 def add_mod(root: Path, name: str, script: str, files: dict[str, str], yaml: str = "") -> None:
-    """A mod with a ``run.sh`` where there is a ``script``, and a mod.yaml where ``yaml`` is given."""
+    """Adds a mod with a ``run.sh`` if ``script`` is given, and a mod.yaml if ``yaml`` is given."""
     if script:
         write(root / "mods" / name / "run.sh", f"set -eu\n{script}")
     for path, text in files.items():
@@ -91,7 +91,7 @@ def add_recipe(root: Path, name: str, repository: str, model: str, mods: list[st
 
 
 def replaced(text: str, *edits: tuple[str, str]) -> str:
-    """``text`` with each edit made: old and new. Fails the test where the old text is not there."""
+    """Applies each edit (old, new) to ``text``. Fails the test if the old text is missing."""
     for old, new in edits:
         assert old in text, old
         text = text.replace(old, new)

@@ -1,4 +1,4 @@
-"""A real registry for tests, what may go wrong with one, and further engines beside the first."""
+"""A real registry for tests, faults of registries, and additional engines."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 
 SCRIPTS = projects.REPOSITORY_ROOT / "scripts"
-# `docker login` as tester:secret; by htpasswd -B.
+# For `docker login` as tester:secret; made with htpasswd -B.
 HTPASSWD = "tester:$2b$05$WWvQHyCqMlpSD1eGckPVX.clG/OIf5JKQ6RzqNOuexZL8uAdOlBOy\n"
 _CHUNK = 1 << 16
-_LARGE = 100_000  # bytes: a layer, and no configuration
+_LARGE = 100_000  # bytes: larger content is a layer, not a configuration
 
 
 @dataclass
 class Registry:
-    """A registry that runs as a process of its own; what it keeps outlives `kill`."""
+    """A registry that runs as a separate process. Its content survives `kill`."""
 
     folder: Path
     port: int
@@ -76,7 +76,7 @@ class Registry:
 
 @contextmanager
 def registry(folder: Path, *, users: str = "") -> Iterator[Registry]:
-    """A registry that keeps its images in ``folder``; with ``users`` (htpasswd) it asks for a login."""
+    """Runs a registry that stores its images in ``folder``. With ``users`` (htpasswd), it requires a login."""
     instance = Registry(folder, processes.free_port())
     auth = ""
     if users:
@@ -98,8 +98,8 @@ http: {{addr: "{instance.address}"}}
 
 @contextmanager
 def image(endpoint: Endpoint) -> Iterator[str]:
-    """The image of a registry in the engine, as `builder copy` takes it from Docker Hub; gone when the block ends, with
-    the volume that it kept its data in where there was none before."""
+    """Makes the registry image that `builder copy` would get from Docker Hub. Removes it when the block ends, together
+    with its data volume unless the volume already existed."""
     name = f"{shared.unique_name()}-registry:1"
     volumes = client.request(endpoint, "GET", "/volumes")["Volumes"] or ()
     had = any(volume["Name"] == transfer.VOLUME for volume in volumes)
@@ -113,7 +113,7 @@ def image(endpoint: Endpoint) -> Iterator[str]:
 
 
 def push_base(endpoint: Endpoint, reference: str) -> None:
-    """Gives a registry the base image of the tests, as ``reference``."""
+    """Pushes the base image of the tests to a registry as ``reference``."""
     images.tag_image(endpoint, BASE, reference)
     try:
         transfer.push_image(endpoint, reference, {}, lambda _: None)
@@ -122,7 +122,7 @@ def push_base(endpoint: Endpoint, reference: str) -> None:
 
 
 def layer(path: str, content: bytes) -> bytes:
-    """A layer, unpacked, with one file."""
+    """An unpacked layer with one file."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         info = tarfile.TarInfo(path)
@@ -139,8 +139,8 @@ def publish(
     like: str = "latest",
     layers: Sequence[bytes] = (),
 ) -> str:
-    """Gives a registry an image with other ``labels`` than its ``repository:like`` has and with ``layers`` above those
-    of it, as ``tag``; its digest."""
+    """Adds an image with the tag ``tag`` to a registry: a copy of ``repository:like`` with different ``labels`` and
+    additional ``layers``. Returns its digest."""
 
     def send(method: str, path: str, body: bytes = b"", kind: str = "application/octet-stream") -> tuple[Any, bytes]:
         connection = http.client.HTTPConnection(registry.address)
@@ -174,7 +174,7 @@ def publish(
 
 
 def forget(endpoint: Endpoint, address: str) -> None:
-    """Removes what the engine has of a registry that ends."""
+    """Removes the images of a stopped registry from the engine."""
     for image in images.all_images(endpoint):
         for name in (*image.tags, *image.digests):
             if name.startswith(f"{address}/"):
@@ -182,7 +182,7 @@ def forget(endpoint: Endpoint, address: str) -> None:
 
 
 def withdraw(registry: Registry, repository: str, digest: str) -> None:
-    """Takes an image away from a registry, as its keeper may."""
+    """Deletes an image from a registry, as its owner may."""
     connection = http.client.HTTPConnection(registry.address)
     connection.request("DELETE", f"/v2/{repository}/manifests/{digest}")
     assert connection.getresponse().status == 202
@@ -190,13 +190,13 @@ def withdraw(registry: Registry, repository: str, digest: str) -> None:
 
 @dataclass
 class Front:
-    """A proxy before a registry that does to the content of layers what ``fault`` says, ``times`` times:
+    """A proxy in front of a registry that applies ``fault`` to the content of layers, ``times`` times.
 
-    ``500`` answers so; ``cut`` ends in the middle; ``wrong`` turns bits; ``stall`` sends half and then nothing;
-    ``slow`` takes ten seconds for a megabyte. ``sent`` counts bytes that went to engines, ``layers`` the layers that
-    were begun; ``reached`` is set when a fault has happened. ``before_tag`` and ``after_tag`` hold what is to happen,
-    once, before the registry is given a tag, and before the engine hears that it has it; ``immutable`` names tags that
-    are refused as by a registry that lets nobody move one.
+    ``500`` answers with that status; ``cut`` ends in the middle; ``wrong`` flips bits; ``stall`` sends half and then
+    nothing; ``slow`` takes ten seconds for a megabyte. ``sent`` counts the bytes that were sent to engines, ``layers``
+    the layers that were begun. ``reached`` is set when a fault has happened. ``before_tag`` and ``after_tag`` are
+    called once, by tag: before the registry gets the tag, and before the engine gets the registry's answer.
+    ``immutable`` names tags that are refused, as by a registry with immutable tags.
     """
 
     upstream: Registry
@@ -216,7 +216,7 @@ class Front:
         return f"127.0.0.1:{self.port}"
 
     def take(self) -> str:
-        """The fault for one answer."""
+        """Returns the fault for one answer, and counts it."""
         if not self.fault or self.times == 0:
             return ""
         self.times -= 1
@@ -230,12 +230,12 @@ class Front:
 
 @contextmanager
 def before(upstream: Registry) -> Iterator[Front]:
-    """A front of a registry while the block runs."""
+    """Runs a front of a registry during the block."""
     front = Front(upstream)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        # An engine tries TLS first: what it then gets must look like HTTP.
+        # An engine tries TLS first: the answer must look like HTTP.
         default_request_version = "HTTP/1.0"
 
         def log_message(self, *_: Any) -> None:
@@ -274,7 +274,7 @@ def _relay(handler: BaseHTTPRequestHandler, front: Front) -> None:
             return
     connection = http.client.HTTPConnection("127.0.0.1", front.upstream.port, timeout=60)
     headers = {
-        # What an engine accepts comes as several headers of one name.
+        # An engine sends its accepted types as several headers with the same name.
         key: ", ".join(handler.headers.get_all(key) or ())
         for key in handler.headers
         if key.lower() != "transfer-encoding"
@@ -338,7 +338,7 @@ def _body(handler: BaseHTTPRequestHandler) -> bytes:
 
 @dataclass(frozen=True)
 class Node:
-    """A further engine on this machine; ``environ`` is for scripts/engine, which runs by ``prefix``."""
+    """An additional engine on this machine. ``environ`` is for scripts/engine, which runs with ``prefix``."""
 
     environ: dict[str, str]
     host: str
@@ -350,7 +350,7 @@ class Node:
 
     @property
     def pid(self) -> int:
-        """The engine's process."""
+        """The id of the engine's process."""
         return int(Path(self.environ["BUILDER_ENGINE_RUN"], "dockerd.pid").read_text())
 
     def script(self, *arguments: str) -> None:
@@ -363,18 +363,18 @@ class Node:
 def node(
     bridge: str, address: str, *, disk: str = "", classic: bool = False, prefix: tuple[str, ...] = ()
 ) -> Iterator[Node]:
-    """An engine of its own, gone with its images when the block ends; ``disk`` limits what its images may take
-    (``64m``), a ``classic`` one has the older image store; ``prefix`` starts it, in a network of its own. The programs
-    are those of the first engine, where scripts/engine fetched it."""
-    # containerd's sockets have no room for the long paths of pytest.
+    """Runs an additional engine, and removes it with its images when the block ends. ``disk`` limits the size of its
+    images (``64m``). A ``classic`` engine has the older image store. ``prefix`` starts the engine in a separate
+    network. If scripts/engine fetched the first engine, its programs are used."""
+    # pytest's folders have paths that are too long for containerd's sockets.
     with tempfile.TemporaryDirectory(prefix="node-") as folder:
         yield from _node(Path(folder), bridge, address, disk, classic, prefix)
 
 
 def take_programs(home: Path) -> None:
-    """Makes the home of a further engine, with the programs of the private one where that is here."""
+    """Makes the home of an additional engine, with the programs of the private engine if it exists."""
     home.mkdir(parents=True)
-    (home / ".builder-engine").touch()  # by this file scripts/engine knows a folder that it may use and delete
+    (home / ".builder-engine").touch()  # with this file, scripts/engine may use and delete the folder
     first = Path(os.environ.get("BUILDER_ENGINE_HOME") or "/var/lib/builder-engine") / "root"
     if first.is_dir():
         shutil.copytree(first, home / "root", symlinks=True, copy_function=os.link)
@@ -415,8 +415,8 @@ def configure(project: Project, *, registry: str = "", nodes: dict[str, str] | N
 
 
 def grow(project: Project, kilobytes: int, text: str) -> None:
-    """Makes the mod of the project leave ``kilobytes`` that nothing can compress, and that no engine has had before."""
-    # BuildKit would otherwise take what it made for another test.
+    """Lets the project's mod add ``kilobytes`` of incompressible data that is new to every engine."""
+    # Otherwise BuildKit would use the cached result of another test.
     unique = f"# {secrets.token_hex(8)}"
     script = f'head -c {kilobytes}k /dev/urandom > /filler\necho {text} > "$WORKSPACE_DIR/chat.jinja"\n'
     projects.write(project.root / "mods/template/run.sh", f"set -eu\n{unique}\n{script}")

@@ -2,9 +2,9 @@
 
 The names of Qwen3.5's releases follow from its model in transformers (``qwen3_5_moe``): a decoder of 48 layers, of
 which every fourth has ``self_attn`` and the others ``linear_attn``, a mixture of experts with a shared expert in each,
-and one layer more under ``mtp.``. The FP8 release stores each linear layer in FP8 with ``weight_scale_inv``, except the
-two narrow ones of linear attention and the gates. AutoRound's INT4 release stores the experts and all of the attention
-as ``qweight``, ``qzeros`` and ``scales``, and keeps the shared experts and ``mtp.`` in BF16.
+and one additional layer under ``mtp.``. The FP8 release stores each linear layer in FP8 with ``weight_scale_inv``,
+except the two narrow ones of linear attention and the gates. AutoRound's INT4 release stores the experts and all of the
+attention as ``qweight``, ``qzeros`` and ``scales``, and keeps the shared experts and ``mtp.`` in BF16.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Dimensions:
     experts: int = 4
     mtp_experts: int = 256
     head: int = 8
-    """the size of a head; attention has two heads and one of keys, linear attention one of keys"""
+    """the size of a head; attention has two heads and one key head, linear attention has one key head"""
     value_heads: int = 2
-    """heads of values in linear attention"""
+    """the number of value heads in linear attention"""
     vocabulary: int = 64
 
 
@@ -56,7 +56,7 @@ class Folder:
 
 
 def content(name: str, dtype: str, shape: list[int]) -> bytes:
-    """Bytes for a tensor, the same each time; of floating point numbers all are finite and small."""
+    """Bytes for a tensor, the same each time. All floating point numbers are finite and small."""
     random_bytes = random.Random(name).randbytes(SIZES[dtype] * prod(shape))  # noqa: S311
     if dtype in {"BF16", "F16", "F32"}:
         width = SIZES[dtype]
@@ -82,14 +82,14 @@ def encoded(tensors: Specification, metadata: dict[str, str] | None = None) -> b
 
 
 def raw(header: object) -> bytes:
-    """The beginning of a file with this header, whatever it is."""
+    """The beginning of a file with this header, which may be invalid."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
 
 
 def files(shards: dict[str, Specification], *, listed: Collection[str] | None = None) -> dict[str, bytes]:
-    """The files of a checkpoint: weights, an index over those that are ``listed`` (all), and a configuration."""
+    """The files of a checkpoint: weights, an index of the ``listed`` ones (default: all), and a configuration."""
     made = {name: encoded(tensors) for name, tensors in shards.items()}
     names = {tensor: name for name in shards if listed is None or name in listed for tensor in shards[name]}
     total = sum(prod(shape) * SIZES[dtype] for name in set(names.values()) for dtype, shape in shards[name].values())
@@ -113,7 +113,7 @@ def write(folder: Path, contents: dict[str, bytes]) -> Path:
 
 
 def int4(size: Dimensions = SMALL) -> dict[str, Specification]:
-    """Intel/Qwen3.5-122B-A10B-int4-AutoRound with small tensors: two files that its index lists in each revision, and
+    """Intel/Qwen3.5-122B-A10B-int4-AutoRound with small tensors: two files that the index of each revision lists, and
     model_extra_tensors.safetensors."""
     shards: dict[str, Specification] = {name: {} for name in (*INT4_FILES, EXTRA)}
     for layer in range(size.layers):
@@ -151,7 +151,7 @@ def fp8(size: Dimensions = SMALL) -> dict[str, Specification]:
 
 
 def mtp(size: Dimensions = SMALL) -> Specification:
-    """The layer that predicts further tokens, in BF16: three projections of each expert, and 17 tensors more."""
+    """The layer that predicts additional tokens, in BF16: three projections of each expert, and 17 other tensors."""
     prefix, hidden = "mtp.layers.0", size.hidden
     matrices = {
         "mtp.fc": (hidden, 2 * hidden),
@@ -170,7 +170,7 @@ def mtp(size: Dimensions = SMALL) -> Specification:
 
 
 def _linear(layer: int, size: Dimensions) -> dict[str, tuple[int, int]]:
-    """The linear layers of a layer of the decoder that a release may quantize, with rows and columns."""
+    """The linear layers in a decoder layer that a release may quantize, with rows and columns."""
     prefix = f"model.language_model.layers.{layer}"
     if layer % 4 == 3:
         attention = _attention(size)
@@ -190,7 +190,7 @@ def _linear(layer: int, size: Dimensions) -> dict[str, tuple[int, int]]:
 
 
 def _attention(size: Dimensions) -> dict[str, tuple[int, int]]:
-    """Full attention, whose queries have a gate beside them."""
+    """Full attention with gated queries."""
     heads, hidden = 2 * size.head, size.hidden
     shapes = {"q": (2 * heads, hidden), "k": (size.head, hidden), "v": (size.head, hidden), "o": (hidden, heads)}
     return {f"self_attn.{part}_proj": shape for part, shape in shapes.items()}
@@ -205,7 +205,7 @@ def _experts(prefix: str, count: int, size: Dimensions) -> dict[str, tuple[int, 
 
 
 def _unquantized(layer: int, size: Dimensions) -> Specification:
-    """What both releases store in 16 bits in a layer of the decoder."""
+    """The tensors of a decoder layer that both releases store in 16 bits."""
     prefix = f"model.language_model.layers.{layer}"
     if layer % 4 == 3:
         shapes = {f"self_attn.{part}_norm.weight": [size.head] for part in "qk"}
@@ -225,7 +225,7 @@ def _unquantized(layer: int, size: Dimensions) -> Specification:
 
 
 def _outside(size: Dimensions) -> Specification:
-    """What lies outside the layers of the decoder. Of the vision tower there is one matrix."""
+    """The tensors outside the decoder layers, including one matrix of the vision tower."""
     shapes = {
         "model.language_model.embed_tokens.weight": [size.vocabulary, size.hidden],
         "model.language_model.norm.weight": [size.hidden],

@@ -1,7 +1,7 @@
-"""The state that the processes of one test session share: a folder, things that are made once, and turns at the engine.
+"""The shared state of the processes of a test session: a folder, resources made once, and turns at the engine.
 
-With pytest-xdist a session is a controller and its workers, else one process. Whoever begins it ends it, however the
-tests went: then what was noted for removal is removed, by `tests.leftovers`.
+With pytest-xdist, a session is a controller and its workers; otherwise it is one process. The process that begins the
+session also ends it, whatever the results of the tests. It then removes everything that was registered for removal.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-VARIABLE = "BUILDER_TEST_SESSION"  # the folder; whatever the tests start inherits it, and is known by it
+VARIABLE = "BUILDER_TEST_SESSION"  # the folder; processes of the tests inherit it, and are found by it
 
 
 def begin() -> None:
-    """Begins the session of this process, in which workers will take part."""
+    """Begins the session of this process and its workers."""
     os.environ[VARIABLE] = tempfile.mkdtemp(prefix=f"builder-session-{secrets.token_hex(1)}-")
 
 
 def folder() -> Path:
-    """A folder that lasts as long as the session does; outside of pytest, as in a benchmark, as long as the process."""
+    """A folder that exists until the session ends; outside pytest, as in a benchmark, until the process ends."""
     if VARIABLE not in os.environ:
         begin()
         atexit.register(end)
@@ -36,23 +36,23 @@ def folder() -> Path:
 
 
 def mark() -> str:
-    """Two digits by which this session's names are told from those of another one on the same engine."""
+    """Two digits that distinguish the names of this session from other sessions on the same engine."""
     return folder().name.split("-")[2]
 
 
 def token() -> str:
-    """Eight digits for a name that nobody else uses."""
+    """Eight digits for a unique name."""
     return mark() + secrets.token_hex(3)
 
 
 def unique_name() -> str:
-    """A name for images or containers that nobody else uses."""
+    """A unique name for images or containers."""
     return f"builder-test-{token()}"
 
 
 def bridge(number: int) -> tuple[str, str]:
-    """The name and address of a bridge for a further engine. ``number`` tells it from those of other tests that may run
-    at the same time; bridges of another session have other names."""
+    """The name and address of a bridge for an additional engine. ``number`` must differ between tests that may run at
+    the same time. Other sessions have other bridge names."""
     return f"builder-t{number}{mark()}", f"10.{213 + number}.{int(mark(), 16)}.1/24"
 
 
@@ -63,17 +63,17 @@ def end() -> None:
 
 @contextmanager
 def locked(name: str, *, shared: bool = False) -> Iterator[None]:
-    """Holds a lock of this session. Who holds it ``shared`` holds it beside others who do."""
+    """Holds a lock of this session. Several processes may hold a ``shared`` lock."""
     with (folder() / f"{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield
-        # Closing alone would leave it to a process that was just forked from this one.
+        # A process that was just forked from this one has a copy of the descriptor: closing alone would not unlock.
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def once(name: str, make: Callable[[], str]) -> str:
-    """The result of ``make`` in the first process that asked for ``name``; others wait for it. Where it raises, the
-    next tries again."""
+    """The result of ``make`` in the first process that asked for ``name``; other processes wait for it. If ``make``
+    raises an error, the next process tries again."""
     with locked(name):
         made = folder() / f"{name}.made"
         if not made.exists():
@@ -84,7 +84,7 @@ def once(name: str, make: Callable[[], str]) -> str:
 
 @contextmanager
 def turn(*, alone: bool) -> Iterator[None]:
-    """A turn at the engine: ``alone``, or beside others. Who waits to be alone is not overtaken."""
+    """Waits for a turn at the engine, ``alone`` or with others. A process that waits to be alone keeps its place."""
     with ExitStack() as stack:
         with locked("queue"):
             stack.enter_context(locked("turn", shared=not alone))
@@ -92,13 +92,13 @@ def turn(*, alone: bool) -> Iterator[None]:
 
 
 def remove_at_end(repository: str) -> None:
-    """Notes that the images of ``repository`` are to be removed when the session ends."""
+    """Registers the images of ``repository`` for removal at the end of the session."""
     (folder() / "repositories").mkdir(exist_ok=True)
     (folder() / "repositories" / repository).touch()
 
 
 def used_engine() -> bool:
-    """True where a test of this session has asked for the engine."""
+    """True if a test of this session has used the engine."""
     return (folder() / "engine.made").exists()
 
 
@@ -107,7 +107,7 @@ def stop_engine_at_end() -> None:
 
 
 def repositories() -> list[str]:
-    """The notes of `remove_at_end`."""
+    """The repositories that `remove_at_end` registered."""
     return sorted(path.name for path in folder().glob("repositories/*"))
 
 

@@ -1,8 +1,8 @@
-"""The shipped definitions, mods, recipes and pins, as git has them and not as whoever works here has left them.
+"""The shipped definitions, mods, recipes and pins as git tracks them, without leftovers of work in the clone.
 
-Files that git tracks count as they are in the working tree, so that what is being edited is under test. images.lock
-counts as it was committed, since every build in the clone changes it. Nothing else counts: what builds have left
-(builds/, .builder/), builder.yaml, and whatever git does not track. `git add` puts a new file under test.
+Tracked files are read from the working tree, so that edits are tested. images.lock is read from the last commit,
+because every build in the clone changes it. All other files are ignored: the files of builds (builds/, .builder/),
+builder.yaml, and untracked files. To test a new file, run `git add`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOCK = "images.lock"
 
 @cache
 def project() -> Project:
-    """The shipped project in a folder of this test session, made once and gone when it ends. Not to be written."""
+    """The shipped project in a folder of this test session, made once and removed at the end. Do not write to it."""
     folder = shared.folder() / "shipped"
     shared.once("shipped", lambda: str(export(CLONE, folder).root))
     return Project(folder)
@@ -32,7 +32,7 @@ def project() -> Project:
 def export(clone: Path, folder: Path) -> Project:
     """Writes the shipped project of the git clone at ``clone`` into ``folder``."""
     for path in _git(clone, "ls-files", "-z", "--", *FOLDERS).decode().split("\0"):
-        if path and (clone / path).is_file():  # a file may be deleted, and git not told yet
+        if path and (clone / path).is_file():  # a tracked file may be deleted
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(clone / path, folder / path)
     (folder / LOCK).write_bytes(_git(clone, "show", f"HEAD:./{LOCK}"))
@@ -40,7 +40,7 @@ def export(clone: Path, folder: Path) -> Project:
 
 
 def _git(clone: Path, *arguments: str) -> bytes:
-    # Where tests run from a hook, git has set variables that would lead to another repository.
+    # If tests run in a git hook, git has set variables that would select another repository.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     # The clone may belong to another user, as it does in a container.
     argv = ["git", "-c", f"safe.directory={clone}", *arguments]

@@ -1,4 +1,4 @@
-"""A folder like the /proc of a DGX Spark, which no test machine is: its memory, and its GPU as the driver names it."""
+"""A stand-in for /proc of a DGX Spark, which no test machine has: its memory, and its GPU as the driver names it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TOTAL = 125513216
 
 
 def meminfo(available: float) -> str:
-    """The file's text with so many GiB available."""
+    """The text of the file with ``available`` GiB."""
     free = int(available * (1 << 20))
     return f"MemTotal:       {TOTAL} kB\nMemFree:         1048576 kB\nMemAvailable:   {free} kB\nBuffers:  1 kB\n"
 
@@ -25,8 +25,8 @@ def write_whole(
     swap: tuple[int, int] = (16, 16),
     earlyoom: bool = True,
 ) -> Path:
-    """Writes what else a check of the machine reads there, too: the driver's version, the kernel's release, the swap in
-    GiB (all of it, and what is free), and the processes."""
+    """Also writes the other facts that a check of the machine reads: the driver's version, the kernel's release, the
+    swap in GiB (total and free), and the processes."""
     write(folder, available=110)
     (folder / "sys/kernel").mkdir(parents=True, exist_ok=True)
     (folder / "sys/kernel/osrelease").write_text(f"{kernel}\n", encoding="utf-8")
@@ -44,7 +44,7 @@ def write_whole(
 
 
 def nvidia_smi(folder: Path, output: str = "12.1", code: int = 0) -> Path:
-    """Puts a stand-in for `nvidia-smi` into ``folder``, and returns that."""
+    """Puts a stand-in for `nvidia-smi` into ``folder``, and returns the folder."""
     folder.mkdir(exist_ok=True)
     stream = " >&2" if code else ""
     (folder / "nvidia-smi").write_text(f"#!/bin/sh\necho '{output}'{stream}\nexit {code}\n", encoding="utf-8")
@@ -53,7 +53,7 @@ def nvidia_smi(folder: Path, output: str = "12.1", code: int = 0) -> Path:
 
 
 def write(folder: Path, available: float, model: str = "NVIDIA GB10") -> Path:
-    """Writes the files below ``folder``, and returns it."""
+    """Writes the files below ``folder``, and returns the folder."""
     gpu = folder / "driver/nvidia/gpus/000f:01:00.0"
     gpu.mkdir(parents=True, exist_ok=True)
     text = f"Model: \t\t {model}\nIRQ:   \t\t 137\nGPU UUID: \t GPU-0\nBus Type: \t PCIe\n"

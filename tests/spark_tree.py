@@ -1,7 +1,7 @@
-"""A folder like the / of a DGX Spark, which no test machine is, and the programs that tell of it.
+"""A stand-in for the root folder of a DGX Spark, which no test machine has, and for the programs that describe it.
 
-The texts have the form of the kernel's, of NVIDIA's driver's and of DGX OS's files, serial numbers and addresses among
-them, which must not be kept.
+The texts have the form of files of the kernel, NVIDIA's driver and DGX OS. They contain serial numbers and addresses,
+which must not be recorded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAC = "4c:bb:47:12:34:56"
 
 @dataclass(frozen=True)
 class Tree:
-    """What the tree tells. An empty value leaves its file out."""
+    """The values in the tree. An empty value leaves its file out."""
 
     kernel: str = "6.17.0-1032-nvidia"
     driver: str = "580.173.02"
@@ -45,7 +45,7 @@ class Tree:
 
 
 def write(root: Path, tree: Tree) -> Path:
-    """Writes the files of the tree below ``root``, in place of those that were there, and returns it."""
+    """Writes the files of the tree below ``root``, replacing existing files, and returns ``root``."""
     proc = spark_proc.write(root / "proc", available=tree.available)
     cma = f"CmaTotal:       {tree.cma}\nCmaFree:        {tree.cma_free}\n" if tree.cma else ""
     _put(proc / "meminfo", spark_proc.meminfo(tree.available) + cma)
@@ -82,7 +82,7 @@ def write(root: Path, tree: Tree) -> Path:
 
 
 def programs(folder: Path, tree: Tree) -> Path:
-    """Writes the programs of the machine into ``folder``, to stand in PATH, and returns it."""
+    """Writes the programs of the machine into ``folder``, which belongs into PATH, and returns the folder."""
     devices = [
         {"Name": name, "DeviceId": SERIAL, "Serial": SERIAL, "Guid": [SERIAL], "Version": version}
         for name, version in tree.fwupd.items()

@@ -1,4 +1,4 @@
-"""Numbered images without building them: a few files loaded into the engine, and the lock that records them."""
+"""Numbered images without builds: a few files are loaded into the engine, and a lock records the images."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _tar(files: Files) -> bytes:
 
 
 def labels(repository: str, number: int) -> dict[str, str]:
-    """The record that a build would make of its image."""
+    """The labels that a build would give its image."""
     return {
         "org.opencontainers.image.title": repository,
         "builder.definition": "small",
@@ -101,7 +101,7 @@ def _layers(repository: str, number: int) -> Sequence[Files]:
 
 
 def record(endpoint: Endpoint, tag: str, number: int) -> NumberedImage:
-    """The record of an image that is in the engine."""
+    """The record of an image in the engine."""
     details = images.inspect_image(endpoint, tag)
     assert details is not None
     return NumberedImage(

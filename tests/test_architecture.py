@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 COMMAND_LINE = Path(__file__).parents[1] / "builder/cli"
-# What the command line may import whatever it is; from any other part of the package it takes types alone.
+# Parts from which the command line may import anything. From all other parts, it may import only types.
 OPEN_TO_THE_COMMAND_LINE = frozenset(
     {"cli", "commands", *(f"base.{name}" for name in ("errors", "events", "words", "project", "records", "redaction"))}
     | {"numbers.workspace"}
@@ -22,8 +22,8 @@ TYPE_NAME = re.compile(r"[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*")
 
 
 def imports_at_run_time(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
-    """Every import that is executed: its line, the module, and the name taken from it; ``if TYPE_CHECKING`` is left
-    out."""
+    """Each import that is executed: its line, the module, and the imported name. Imports under ``if TYPE_CHECKING`` are
+    left out."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             yield from imports_at_run_time(ast.Module(node.orelse, []))
@@ -36,7 +36,7 @@ def imports_at_run_time(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
 
 
 def decisions(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """The imports with which the command line could decide something: modules and functions below the commands."""
+    """The imports with which the command line could make decisions: modules and functions below the commands."""
     for line, module, name in imports_at_run_time(tree):
         top, *rest = [*module.split("."), name]
         is_open = not OPEN_TO_THE_COMMAND_LINE.isdisjoint({".".join(rest[:1]), ".".join(rest[:2])})
@@ -70,13 +70,13 @@ def test_the_check_finds_what_it_is_for(source: str, texts: list[str]) -> None:
     assert [text for _, text in decisions(ast.parse(source))] == texts
 
 
-# The calls that reach the terminal. `output` makes them, with control characters made visible.
+# The calls that write to the terminal. Only `output` makes them, after making control characters visible.
 PRINTING = frozenset({"echo", "secho", "style", "confirm", "prompt", "print", "write", "writelines", "pager"})
 OF_THE_EDGE = frozenset({"output.py"})
 
 
 def prints(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """The calls that print without `output`, and the texts of live displays that it did not make harmless."""
+    """The calls that print without `output`, and the texts of live displays that `output` did not make safe."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue

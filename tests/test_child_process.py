@@ -11,7 +11,7 @@ import pytest
 
 from builder.base import processes
 
-# Starts a child as builder does, tells its process id, and is then killed.
+# Starts a child like builder does, prints its process id, and is then killed.
 PARENT = """\
 import subprocess
 import sys
@@ -24,7 +24,7 @@ time.sleep(60)
 
 
 def program(process: int) -> str:
-    """The name of what a process runs; empty where it has ended."""
+    """The name of the program that a process runs. Empty if the process has ended."""
     try:
         status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     except FileNotFoundError:

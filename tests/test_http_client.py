@@ -1,4 +1,4 @@
-"""Limits and failures of requests, with real servers: slow ones, large ones, and none."""
+"""Limits and failures of requests to real servers: slow servers, large answers, and no server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONTENT = b"x" * 5000
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """/slow sends a byte every 20 ms, without end; /away leads to a file of this machine; the rest is CONTENT."""
+    """/slow sends a byte every 20 ms without end, /away redirects to a file of this machine, the rest is CONTENT."""
 
     def do_GET(self) -> None:
         self.send_response(302 if self.path == "/away" else 200)
@@ -44,7 +44,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(gzip.compress(CONTENT))
 
     def log_message(self, *_: object) -> None:
-        """Nothing: the test's output is no access log."""
+        """Prints nothing: an access log would disturb the output of tests."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Programs that the tests start end by ^C, however the tests were started."""
+"""^C ends programs that the tests start, even if the tests themselves ignore it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests import projects
 
-# Stands in for pytest: starts a program, tells its process id, and then how it ended.
+# A stand-in for pytest: starts a program, prints its process id, and then its exit code.
 PARENT = """\
 import subprocess, sys
 from tests import interrupts
@@ -32,7 +32,7 @@ except subprocess.TimeoutExpired:
     [
         ("ignoring SIGINT", "restored", 30, str(-signal.SIGINT)),
         ("as usual", "restored", 30, str(-signal.SIGINT)),
-        ("ignoring SIGINT", "not restored", 0.2, "ignored"),  # else this would test nothing
+        ("ignoring SIGINT", "not restored", 0.2, "ignored"),  # shows that the test can fail
     ],
 )
 def test_a_program_ends_by_an_interrupt(started: str, how: str, seconds: float, ended: str) -> None:

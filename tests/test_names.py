@@ -1,5 +1,5 @@
-"""Names in the package: the name of a type and of a module is used once, docstrings begin with what a thing is or does,
-variables say what they hold, and a public function says what it reads, runs or finds."""
+"""Names in the package. Names of types and modules are unique. Docstrings begin with what a thing is or does. Variables
+say what they contain, and public functions say what they read, run or find."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = Path(__file__).parents[1] / "builder"
-# Words that any value could be called by.
+# Words that would fit any value.
 EMPTY_WORDS = frozenset({"asked", "found", "held", "known", "one", "said"})
-# A question word promises an explanation; a docstring gives the thing itself, or an imperative.
+# A question word announces an explanation. A docstring should name the thing, or say what it does.
 QUESTION = re.compile(r"(What|Whether|How|Where|Why|Which)\b")
-# The program works for the user, in comments and in messages.
+# Comments and messages say "the user" instead.
 SOMEBODY = re.compile(r"\b(person|people|somebody)\b", re.IGNORECASE)
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -28,13 +28,13 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @functools.cache
 def modules() -> list[tuple[Path, ast.Module]]:
-    """Every module of the package, by its path from the repository."""
+    """All modules of the package, with their paths relative to the repository."""
     paths = sorted(PACKAGE.rglob("*.py"))
     return [(path.relative_to(PACKAGE.parent), ast.parse(path.read_text(encoding="utf-8"))) for path in paths]
 
 
 def bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Every function, every parameter, and every variable that is assigned, with its line."""
+    """All functions, parameters and assigned variables, with their lines."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.lineno, node.name
@@ -45,7 +45,7 @@ def bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def questions(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """The first line of every docstring that begins with a question word, with the line of what it documents."""
+    """The first line of each docstring that begins with a question word, with the line of the documented code."""
     for node in ast.walk(tree):
         if isinstance(node, Documented):
             text = ast.get_docstring(node) or ""

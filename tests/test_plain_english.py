@@ -1,4 +1,4 @@
-"""Pages for people and the program's own texts have no word that gives translated English away.
+"""Pages for people and the program's own texts contain no words that reveal translated English.
 
 CONTRIBUTING.md has the rules, and pairs of what not to write and what to write.
 """
@@ -41,7 +41,7 @@ def test_a_page_is_plain_english(page: Path) -> None:
 
 
 def texts(tree: ast.Module) -> Iterator[ast.Constant]:
-    """The texts of a module that it can print: no docstrings, and no texts that stand by themselves as comments."""
+    """The texts that a module can print, without docstrings and other texts that serve as comments."""
     alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
@@ -52,7 +52,7 @@ def test_the_texts_of_the_program_are_plain_english() -> None:
     wrong = [
         f"{path.relative_to(REPOSITORY_ROOT)}:{node.lineno}: {giveaways(str(node.value))}"
         for path in sorted((REPOSITORY_ROOT / "builder").rglob("*.py"))
-        if path.name != "llama_benchy.py"  # the text that its prompts are made of
+        if path.name != "llama_benchy.py"  # contains the text of its prompts
         for node in texts(ast.parse(path.read_text(encoding="utf-8")))
         if giveaways(str(node.value))
     ]

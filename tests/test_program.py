@@ -1,4 +1,4 @@
-"""A forked ``builder`` is as one that was started."""
+"""A forked ``builder`` behaves like a started ``builder``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_it_says_and_returns_the_same(tmp_path: Path, arguments: tuple[str, ...]
 
 @pytest.mark.slow
 def test_who_takes_too_long_is_ended(tmp_path: Path) -> None:
-    """A machine that is busy may run a short command before the time is looked at, so this one waits for an engine."""
+    """This command waits for an engine: on a busy machine, a short command could end before the limit is checked."""
     (tmp_path / "dockerfiles").mkdir()
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "docker.sock"))

@@ -49,7 +49,7 @@ def test_what_a_killed_process_left_is_unfinished(tmp_path: Path, folder: str) -
 
 @pytest.fixture
 def made(tmp_path: Path) -> Project:
-    """A project with a victim beside it."""
+    """A project and a folder beside it that must not be changed."""
     (tmp_path / "victim/small/1").mkdir(parents=True)
     (tmp_path / "project/dockerfiles").mkdir(parents=True)
     (tmp_path / "project/builds").mkdir()
@@ -96,7 +96,7 @@ def test_a_folder_in_which_anybody_may_write_is_refused_with_the_remedy(made: Pr
     folder.mkdir(parents=True, exist_ok=True)
     assert project.find_project(made.root) == made
     mode = folder.stat().st_mode & 0o777
-    folder.chmod(mode | 0o020)  # a group that may write was let in by somebody
+    folder.chmod(mode | 0o020)  # write access of a group was granted on purpose
     assert project.find_project(made.root) == made
     folder.chmod(mode | 0o002)
     with pytest.raises(UnsafePathError, match="every user of this machine can write to") as caught:

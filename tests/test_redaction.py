@@ -1,4 +1,4 @@
-"""Secrets are told from other values, and shown nowhere."""
+"""Secrets are distinguished from other values, and never shown."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_values_that_are_none(value: str) -> None:
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process with secrets in its environment and its arguments."""
+    """Puts secrets into the environment and the arguments of this process."""
     monkeypatch.setattr(
         "os.environ",
         {
@@ -113,7 +113,7 @@ def test_they_are_shown_in_no_spelling(planted: None, text: str, expected: str) 
     assert redaction.redacted(expected) == expected
 
 
-# Text for others: it has no secrets, and nothing that names a user, a machine or an address.
+# Text for other people contains no secrets, and no names of users, machines or addresses.
 
 NAMES = {"kitchen-pc": "MACHINE", "/srv/alice/project": "PROJECT", "alice": "USER", "": "NOTHING"}
 

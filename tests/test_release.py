@@ -1,4 +1,4 @@
-"""The release that is running, and whether there is a newer one."""
+"""The release that is running, and the check for a newer release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state that the processes of a test session share, and the search for what they leave behind."""
+"""The shared state of the processes of a test session, and the search for their leftovers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A session of this test's own."""
+    """A separate session for this test."""
     folder = tmp_path / "builder-session-ab-0"
     folder.mkdir()
     monkeypatch.setenv(shared.VARIABLE, str(folder))
@@ -31,7 +31,7 @@ def own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 
 
 def make(folder: Path) -> str:
-    """Makes something slowly, and notes that it did."""
+    """Makes something slowly, and records the call."""
     os.environ[shared.VARIABLE] = str(folder)
 
     def slowly() -> str:

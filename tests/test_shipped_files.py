@@ -1,4 +1,4 @@
-"""The tests see what git has, whatever was built and edited in the clone that they run in."""
+"""The tests see the files of git, whatever was built and edited in their clone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def git(root: Path, *arguments: str) -> None:
 
 
 def use(root: Path) -> None:
-    """Leaves in a clone what 20 builds, another project and an afternoon of edits leave there."""
+    """Leaves the files of 20 builds, another project and an afternoon of edits in a clone."""
     lock = Lock(pins=lock_file.read_lock(root / "images.lock").pins)
     for number in range(1, 21):
         lock = lock.with_image(ImageName("vllm-node-cpu", number), locks.numbered())
@@ -47,7 +47,7 @@ def use(root: Path) -> None:
 
 
 def files(root: Path) -> dict[str, bytes]:
-    """Every file below ``root``, but for git's."""
+    """All files below ``root`` except git's own files."""
     files = {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
     return {path: content for path, content in files.items() if not path.startswith(".git/")}
 
@@ -95,7 +95,7 @@ def test_the_shipped_project_is_not_the_clone() -> None:
 
 
 def test_no_test_reads_the_clone_for_the_shipped_project() -> None:
-    """Code, scripts and pages are read where they lie; definitions, mods, recipes and images.lock are not."""
+    """Code, scripts and pages are read from the clone; definitions, mods, recipes and images.lock are not."""
     root = "projects.REPOSITORY_ROOT"
     readings = (f"Project({root})", *(f'{root} / "{name}' for name in ("dockerfiles", "mods", "recipes", "images")))
     here = Path(__file__).parent

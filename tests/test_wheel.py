@@ -1,4 +1,4 @@
-"""The wheel: made as it is released, installed where no checkout is in sight, and used in a folder that was empty."""
+"""The wheel, made like a release, installed without a checkout, and used in an empty folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-# Of the checkout, what a wheel is made of.
+# The parts of the checkout that a wheel is made of.
 SOURCES = (
     "builder",
     "dockerfiles",
@@ -47,7 +47,7 @@ def must(*argv: str, cwd: Path | None = None) -> str:
 
 
 def _install(folder: Path) -> str:
-    """Makes the wheel from what git has, by way of the source archive, and installs it; returns the commit."""
+    """Makes the wheel from git's files through the source archive, and installs it. Returns the commit."""
     checkout = folder / "checkout"
     listed = must("git", "-c", f"safe.directory={CLONE}", "ls-files", "-z", "--", *SOURCES, *FILES, cwd=CLONE)
     for name in filter(None, listed.split("\0")):
@@ -59,13 +59,13 @@ def _install(folder: Path) -> str:
     must("git", *IDENTITY, "commit", "--quiet", "--message=all", cwd=checkout)
     commit = must("git", "rev-parse", "HEAD", cwd=checkout).strip()
     uv = str(Path(sys.executable).parent / "uv")
-    # hatchling and click are here already: no index is asked.
+    # hatchling and click are already installed: no index is used.
     must(uv, "build", "--quiet", "--offline", "--no-build-isolation", "--python", sys.executable, cwd=checkout)
     (wheel,) = (checkout / "dist").glob("*.whl")
     must(uv, "venv", "--quiet", "--python", sys.executable, str(folder / "venv"))
     python = folder / "venv/bin/python"
     must(uv, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", str(python), str(wheel))
-    # What it needs is taken from where the tests run; the path file of the checkout there is not obeyed.
+    # Its dependencies come from the environment of the tests; the path file of the checkout there has no effect.
     (site,) = (folder / "venv/lib").glob("python*/site-packages")
     (site / "zz_dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     shutil.rmtree(checkout)
@@ -74,7 +74,7 @@ def _install(folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def installed() -> tuple[Path, str]:
-    """The environment with the wheel, and the commit that it was made from."""
+    """The environment with the wheel, and the commit from which the wheel was made."""
     folder = shared.folder() / "wheel"
     folder.mkdir(exist_ok=True)
     return folder / "venv", shared.once("wheel", lambda: _install(folder))
@@ -82,7 +82,7 @@ def installed() -> tuple[Path, str]:
 
 @pytest.fixture
 def repository(endpoint: Endpoint) -> Iterator[str]:
-    """The name of images that nobody else makes; they are gone when the test ends."""
+    """A unique name for images. The images are removed when the test ends."""
     name = shared.unique_name()
     yield name
     remove_all(endpoint, name)
@@ -106,7 +106,7 @@ def test_it_has_every_file_that_the_checkout_has(installed: tuple[Path, str], tm
     builder(installed, tmp_path, "init", "--all")
     for folder in ("dockerfiles", "mods", "recipes", "checkpoints"):
         shipped = shipped_files.project().root / folder
-        # Python keeps what it compiles of a mod beside it.
+        # Python stores the compiled files of a mod beside the mod.
         for file in (path for path in shipped.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
             copy = tmp_path / folder / file.relative_to(shipped)
             assert copy.read_bytes() == file.read_bytes()
@@ -128,7 +128,7 @@ def test_the_first_commands_work_in_an_empty_folder(installed: tuple[Path, str],
 def test_from_an_empty_folder_to_a_rolled_back_model(
     installed: tuple[Path, str], tmp_path: Path, repository: str
 ) -> None:
-    """With a definition of the user's own, which builds in a second."""
+    """Uses a user's own definition, which builds in a second."""
     builder(installed, tmp_path, "init", "--minimal")
     projects.write(tmp_path / "dockerfiles/small/image.yaml", projects.IMAGE.format(repository=repository))
     projects.write(tmp_path / "dockerfiles/small/Dockerfile.j2", projects.DOCKERFILE)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class Web:
-    """A server at ``url``: ``files`` by path; the next ``busy`` requests are answered with 503; ``redirects`` lead from
-    a path to an address; ``requests`` are the paths asked for."""
+    """A server at ``url`` with ``files`` by path. It answers the next ``busy`` requests with 503. ``redirects`` map a
+    path to an address. ``requests`` are the requested paths."""
 
     url: str
     files: dict[str, bytes] = field(default_factory=dict)
@@ -50,7 +50,7 @@ def serving() -> Iterator[Web]:
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Nothing: the test's output is no access log."""
+            """Prints nothing: an access log would disturb the output of tests."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -1,4 +1,4 @@
-"""The grouping of tests that pytest-xdist has to run in one process."""
+"""The groups of tests that pytest-xdist must run in the same process."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def group(item: pytest.Item) -> str:
-    """A file is for one process, since its tests may share what is made for them; so are all tests that need the cpu
-    image, all that serve the one stand-in, and all that need the engine for themselves. Of a file with a scenario a
-    test, each is for itself."""
+    """The group of a test. The tests of a file are a group, because they may share resources. Other groups are all
+    tests that need the cpu image, all tests that serve the same stand-in, and all tests that need the engine alone.
+    Each test with its own scenario is a separate group."""
     if item.get_closest_marker("image"):
         return "cpu image"
     if item.get_closest_marker("alone"):
@@ -29,15 +29,15 @@ def group(item: pytest.Item) -> str:
 
 
 def publish(items: Sequence[pytest.Item]) -> None:
-    """Tells the controller, which collects no tests itself, the groups of those that a worker has collected."""
+    """Gives the groups of the tests that a worker collected to the controller, which collects no tests itself."""
     shared.once("groups", lambda: json.dumps({item.nodeid: group(item) for item in items}))
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
     """Gives each worker a group of tests at a time, in the order in which they were collected.
 
-    In place of pytest-xdist's own marker for groups, which has no effect from pytest 9.1 on: it renames tests by an
-    attribute that pytest no longer reads (pytest-xdist 3.8.0, remote.py).
+    This replaces pytest-xdist's own marker for groups, which has no effect since pytest 9.1: the marker renames tests
+    by an attribute that pytest no longer reads (pytest-xdist 3.8.0, remote.py).
     """
 
     def __init__(self, config: pytest.Config, log: object = None) -> None:

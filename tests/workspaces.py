@@ -1,4 +1,4 @@
-"""Workspaces for tests that call a command's function and not the command line."""
+"""Workspaces for tests that call the function of a command instead of the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The images of others: the dated ones of a registry (bases), copies of them (mirror), and vanished ones (doctor
+"""Upstream images: the dated images of a registry (bases), copies of images (mirror), and images that vanished (doctor
 --upstream)."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DatedBase(registry.PublishedImage):
-    """An image of a registry, with the definitions that have it pinned, and whether this engine has it."""
+    """An image of a registry, the definitions that pin it, and ``here``: true if this engine has it."""
 
     pinned_by: tuple[str, ...]
     here: bool
@@ -46,8 +46,9 @@ class Bases:
 
 
 def list_bases(workspace: Workspace, name: str, platform: str | None, newest: int) -> Bases:
-    """Reads the ``newest`` dated tags that a registry has of ``name``, an image or a definition with a base; without
-    dates the last ones by name. Raises UsageError for a definition without a base, SourceError if reading fails."""
+    """Reads the ``newest`` dated tags of ``name`` in its registry. ``name`` is an image, or a definition with a base.
+    If no tag has a date, the last tags by name are read. Raises UsageError for a definition without a base, SourceError
+    if the registry cannot be read."""
     project, engine = workspace.project, workspace.engine
     repository = _repository(workspace, name)
     wanted_platform = platform or machine.platform(engine)
@@ -71,13 +72,13 @@ def list_bases(workspace: Workspace, name: str, platform: str | None, newest: in
     return Bases(repository, wanted_platform, tuple(bases), len(chosen) - len(chosen[:newest]))
 
 
-# The mirror command: copies images that may vanish. A build takes its base from the copy where its registry no longer
-# has it (`bake.bake_images`).
+# The mirror command copies images that may vanish. If the registry no longer has a base, a build uses the copy
+# (`bake.bake_images`).
 
 
 @dataclass(frozen=True)
 class Mirrored:
-    """An image of others, named with its digest, and its copy, which may have existed ``already``."""
+    """An upstream image, named with its digest, and its copy. ``already`` is true if the copy already existed."""
 
     image: str
     copy: str
@@ -85,11 +86,11 @@ class Mirrored:
 
 
 def mirror_images(workspace: Workspace, names: Sequence[str]) -> Iterator[Mirrored]:
-    """Copies images by their digests into the folder ``mirror`` of builder.yaml, else into its registry; an image that
-    no registry has comes from this engine. A name is a definition, for its pinned bases, an adopted number, or an image
-    of a registry: NAME[:TAG], NAME@DATE or NAME@DIGEST. A folder gets the record of an adopted number, too. Raises
-    UsageError where builder.yaml names neither, or a definition has no base of a registry pinned; SourceError and
-    TransferError where an image cannot be read or copied."""
+    """Copies images by their digests into the folder ``mirror`` of builder.yaml, or else into its registry. An image
+    that its registry does not have is copied from this engine. A name is a definition (for its pinned bases), an
+    adopted number, or an image of a registry: NAME[:TAG], NAME@DATE or NAME@DIGEST. A folder also gets the record of an
+    adopted number. Raises UsageError if builder.yaml names neither folder nor registry, or a definition has no pinned
+    base from a registry; SourceError and TransferError if an image cannot be read or copied."""
     settings = configuration.load_configuration(workspace.project)
     folder, address = settings.mirror, settings.registry or ""
     if not (folder or address):
@@ -111,7 +112,7 @@ def mirror_images(workspace: Workspace, names: Sequence[str]) -> Iterator[Mirror
 
 def _into_registry(workspace: Workspace, address: str, reference: str) -> str:
     name, _, digest = reference.partition("@")
-    # A registry may drop what has no tag.
+    # A registry may remove images without a tag.
     tag = name.removeprefix(images.repository(name)).removeprefix(":") or digest.replace(":", "-")
     target = f"{named_registry.mirror_of(address, name)}:{tag}"
     try:
@@ -148,7 +149,7 @@ def _into_folder(workspace: Workspace, folder: Path, reference: str) -> str:
 
 
 def _engine_copy(workspace: Workspace, reference: str) -> str:
-    """The engine's name of an image that its registry does not have; empty where the engine lacks it, too."""
+    """The engine's name of an image that its registry does not have. Empty if the engine does not have it either."""
     name, _, digest = reference.partition("@")
     here = f"{images.repository(name)}@{digest}"
     if images.inspect_image(workspace.engine, here) is None:
@@ -163,7 +164,7 @@ def _require_digest(where: str, actual: str | None, digest: str) -> None:
 
 
 def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[str, ImageName | None]]:
-    """The images that a name means, each as NAME:TAG@DIGEST and with its number where it has one."""
+    """The images of a name, each as NAME:TAG@DIGEST with its number (None without a number)."""
     if name in definitions.definition_names(workspace.project):
         bases = [f"{pin.requested}@{pin.resolved}" for definition, pin in _pinned_bases(lock) if definition == name]
         if not bases:
@@ -196,7 +197,8 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
 
 
 def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
-    """Asks the registries for each base, adopted image and image of a recipe; records the answers for `list`."""
+    """Asks the registries for each base, each adopted image, and each image that a recipe names. Records the answers
+    for `list` (`status.UpstreamAnswers`)."""
     lock = lock_file.read_project_lock(workspace.project)
     numbers = dict(_unpushed(workspace, lock))
     users: dict[str, list[str]] = {}
@@ -204,7 +206,7 @@ def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
     of_numbers = ((reference, number) for number, reference in numbers.items() if reference)
     for reference, user in (*pinned, *_named_by_recipes(workspace.project, lock), *of_numbers):
         users.setdefault(reference, []).append(user)
-    gone: dict[str, str] = {"": ""}  # what came from no registry is in none
+    gone: dict[str, str] = {"": ""}  # an image that came from no registry is in no registry
     all_there = True
     for reference, used_by in users.items():
         why = ""
@@ -217,7 +219,7 @@ def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
         message = f"{', '.join(used_by)}: {why or 'its registry no longer has it'}"
         finding = _gone(workspace, reference, message, answered=not why)
         yield finding
-        if not why and finding.verdict != "ok":  # a registry that does not answer may have it all the same
+        if not why and finding.verdict != "ok":  # a registry that does not answer may still have it
             gone[reference] = ", ".join(user for user in used_by if user not in numbers)
     alone = [number for number, reference in numbers.items() if reference in gone]
     for number in alone:
@@ -230,9 +232,9 @@ def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
 
 
 def _gone(workspace: Workspace, reference: str, message: str, *, answered: bool) -> Diagnosis:
-    """The finding for an image that its registry does not give; it is ``ok`` where the owner has a copy."""
+    """The finding for an image that cannot be read from its registry. The finding is ``ok`` if a copy exists."""
     subject, at, _ = reference.partition("@")
-    if not at:  # of an image that is named by its tag this engine may know the digest
+    if not at:  # for an image named by its tag, this engine may know the digest
         here = images.inspect_image(workspace.engine, subject)
         reference = next((f"{subject}@{name.partition('@')[2]}" for name in here.digests), "") if here else ""
     with suppress(TransferError):
@@ -247,7 +249,8 @@ def _gone(workspace: Workspace, reference: str, message: str, *, answered: bool)
 
 
 def _unpushed(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, str]]:
-    """The numbers here that were not pushed, each with the image of others that it is or is built on, if any."""
+    """The numbers of this engine that were not pushed, each with the upstream image that it is or is built on. The
+    image is empty for an adopted number that came from no registry."""
     for name, state in status.image_states(workspace, lock)[0].items():
         image = lock.images[name.repository].numbers[name.number]
         if state != "present" or image.digest:
@@ -272,7 +275,7 @@ def _pinned_bases(lock: Lock) -> Iterator[tuple[str, BasePin]]:
 def _named_by_recipes(project: Project, lock: Lock) -> Iterator[tuple[str, str]]:
     own = {*lock.images, *definitions.definition_repositories(project)}
     for path in recipe.recipe_files(project.recipes):
-        with suppress(BuilderError):  # `doctor` says itself what is wrong with a recipe
+        with suppress(BuilderError):  # `doctor` reports invalid recipes separately
             read = recipe.load_recipe(project, path)
             if read.repository not in own and "/" in read.container:
                 yield read.container, f"the image of recipe {read.name}"
@@ -288,8 +291,8 @@ def _repository(workspace: Workspace, name: str) -> str:
 
 
 def _named(reference: str) -> str:
-    """The repository of an image. Raises UsageError for a text that names none, which no registry need be asked."""
+    """The repository of an image. Raises UsageError for a text that is not an image name, without asking a registry."""
     repository = images.repository(reference)
-    if not checking.is_a("repository", repository) and not repository.startswith("["):  # an address of version 6
+    if not checking.is_a("repository", repository) and not repository.startswith("["):  # an IPv6 address
         raise UsageError(f"`{reference}` is not the name of an image", hint="write a name such as vllm/vllm-openai")
     return repository

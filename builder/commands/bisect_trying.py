@@ -1,8 +1,8 @@
-"""A bisection under way: candidates are built, tried and judged, and the journal gets each answer.
+"""The steps of a bisection: candidates are built, tried and judged, and each answer is written to the journal.
 
 The steps come first, then the server of a candidate, the judges, the recipe and the repository, the images of
-candidates, and the words. A candidate has no number, and each one is made only once. The model's own server is restored
-afterwards.
+candidates, and descriptions. A candidate has no number, and its image is made only once. The model's own server is
+restored afterwards.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from builder.serving.preparation import ServeRequest
 
 
-# The steps: each question is answered and noted, until none is open or the user has to look.
+# The steps: each question is answered and recorded, until no question is open or the user must look at a candidate.
 
 _MOST_AHEAD = 60
 _LARGEST_REFERENCE = 1 << 30
@@ -71,18 +71,18 @@ _UNSTARTED = "does not start: "
 
 @dataclass(frozen=True)
 class LookNow:
-    """The user has to look at a candidate's image, and at the address of its server if it has one."""
+    """The user must look at a candidate's image, and at the address of its server if it has a server."""
 
     image: str
     address: str
 
 
 class RunningBisection:
-    """A bisection so far, with what its steps share: the recipe of the model, None for a definition, the spans of the
-    numbers, and which units exclude each other. ``bisection`` is replaced as answers come.
+    """A bisection so far, with the data that its steps share: the model's recipe (None for a definition), the spans of
+    the numbers, and which units exclude each other. Each answer replaces ``bisection``.
 
-    The journal holds neither recipe nor platform: the typed name leads to them again. Raises ConflictError if that name
-    means other images now, and what `subject_of` does."""
+    The journal contains neither recipe nor platform: they are found again by the typed name. Raises ConflictError if
+    the name now means other images, and the errors of `subject_of`."""
 
     def __init__(self, workspace: Workspace, bisection: Bisection) -> None:
         self.workspace, self.bisection = workspace, bisection
@@ -99,12 +99,12 @@ class RunningBisection:
         self.is_impossible = points.conflict_reader(workspace, self.spans)
 
     def next_step(self, bisection: Bisection) -> Question | Conclusion:
-        """The next step of this bisection, or of the same with supposed answers."""
+        """The next step of ``bisection``, which may contain assumed answers."""
         return search.next_step(bisection, lambda old, new: self.spans(old, new).axes, self.is_impossible)
 
     def steps_ahead(self) -> int:
-        """The number of candidates that are still to be tried, if every verdict is the less favourable one. The commits
-        between two others are known only after their axis is known."""
+        """The number of candidates still to be tried in the worst case. Commits between two candidates count only after
+        their axis is known."""
         supposed = self.bisection
         ahead: list[BisectCandidate] = []
         while len(ahead) < _MOST_AHEAD and isinstance(step := self.next_step(supposed), TryCandidate):
@@ -115,7 +115,7 @@ class RunningBisection:
         return len({*ahead})
 
     def answer_all(self) -> Conclusion | LookNow:
-        """Answers every question, and writes the journal after each."""
+        """Answers all questions, and writes the journal after each answer."""
         while not isinstance(step := self.next_step(self.bisection), Conclusion):
             tried = list(dict.fromkeys(trial.candidate for trial in self.bisection.done))
             if isinstance(step, ListPoints):
@@ -146,7 +146,7 @@ class RunningBisection:
         return step
 
     def _show(self, candidate: BisectCandidate, tag: str, recipe_text: str) -> LookNow | None:
-        """Starts the server of a candidate, for the user to look at; None if it does not start."""
+        """Starts the server of a candidate for the user to look at. None if the server does not start."""
         self._note(waiting=candidate)
         address = ""
         try:
@@ -169,16 +169,16 @@ class RunningBisection:
         search.write_bisection(self.workspace.project, self.bisection)
 
     def stop_candidates(self, *, restore: bool) -> None:
-        """Ends the server of a candidate; ``restore`` starts the model's own server again if it ran before."""
+        """Stops the server of a candidate. ``restore`` starts the model's own server again if it ran before."""
         if self.recipe:
             servers.stop_candidates(self.workspace, self.recipe.file, "which a bisection left running")
             if restore and self.bisection.served:
                 measuring.serve_again(self.workspace, self.recipe)
 
-    # The verdict on a candidate's image: by a script, a probe, a proof of templates and parsers, or the same answers.
+    # Judging a candidate's image with a script, a probe, a proof of templates and parsers, or a comparison of answers.
 
     def _trials(self, question: TryCandidate, tag: str, recipe_text: str) -> Iterator[Trial]:
-        """Yields each trial of a candidate when it is over, as many as the question asks for. A candidate whose server
+        """Yields each trial of a candidate when it ends, as many as the question requires. A candidate whose server
         does not start is skipped, unless the bad end does not start either: then that is the fault."""
         tried, done = question.candidate, 0
         try:
@@ -198,12 +198,12 @@ class RunningBisection:
                 yield Trial(tried, failed=question.times, note=reason)
             else:
                 yield Trial(tried, skipped=reason)
-        # A mixture of two recipes may not be a valid recipe.
+        # A mixture of two recipes may be invalid.
         except (MeasuringError, FileProblemsError, ImageContentsError, UsageError) as error:
             yield Trial(tried, skipped=error.message.splitlines()[0])
 
     def _recipe(self, text: str) -> Recipe | None:
-        """The recipe, or what another ``text`` of it means. Raises FileProblemsError."""
+        """The recipe, read from another ``text`` of its file if given. Raises FileProblemsError."""
         if self.recipe is None or not text:
             return self.recipe
         parsed = recipes.parse_recipe(text, self.recipe.file)
@@ -212,7 +212,7 @@ class RunningBisection:
         return parsed.recipe
 
     def _served(self, tag: str, recipe: Recipe) -> tuple[ServeRequest, UnnumberedImage]:
-        """The request for the server of a candidate, and its image."""
+        """The request for a candidate's server, and the candidate's image."""
         definition = image.of_repository(self.workspace.project, self.bisection.repository)
         request = measuring.request_as_before(self.workspace, recipe)
         return request, UnnumberedImage(replace(recipe, container=tag), definition)
@@ -237,8 +237,8 @@ class RunningBisection:
         return Trial(tried, runs - failed, failed, note=note)
 
     def _compared(self, tried: BisectCandidate, model: ServedModel) -> Trial:
-        """Compares the answers with the good end's, which is tried before all others. Raises ConflictError if these
-        answers are gone."""
+        """Compares the answers with those of the good end, which is tried first. Raises ConflictError if the good end's
+        answers are no longer stored."""
         workspace, first = self.workspace, self.bisection.numbers[0]
         kept, plan = workspace.project.bisecting / "answers.json", TextPlan()
         if tried.number == first:
@@ -288,13 +288,13 @@ class RunningBisection:
         return Trial(tried, 1 - failed, failed, note=note if failed else "")
 
 
-# `git bisect run`: https://git-scm.com/docs/git-bisect
+# Exit codes as for `git bisect run`: https://git-scm.com/docs/git-bisect
 _SKIP, _LAST = 125, 127
 _SCRIPT_SECONDS = 6 * 3600.0
 
 
 def _by_script(workspace: Workspace, script: Path, tried: BisectCandidate, variables: Mapping[str, str]) -> Trial:
-    """Runs the user's script. Raises ConflictError if it says to stop, as for `git bisect run`, with 128 or more."""
+    """Runs the user's script. Raises ConflictError if it exits with 128 or more, which stops `git bisect run` too."""
     environ = {**workspace.environment, **variables}
     ended = own_script.run_bounded(
         [str(script.absolute())], folder=Path.cwd(), environ=environ, seconds=_SCRIPT_SECONDS
@@ -313,11 +313,11 @@ def _by_script(workspace: Workspace, script: Path, tried: BisectCandidate, varia
     return Trial(tried, 1 - failed, failed, note=note)
 
 
-# The recipe and the repository that a name means.
+# The recipe and the repository that a name refers to.
 
 
 def subject_of(project: Project, lock: Lock, text: str) -> tuple[Recipe | None, str]:
-    """The recipe that serves ``text``, None for a definition, and its repository."""
+    """The recipe that serves ``text`` (None for a definition), and its repository."""
     if text in lock.models:
         paired = lock.models[text].pairing
         is_recorded = recipes.recorded(project, paired.recipe)
@@ -334,8 +334,8 @@ def subject_of(project: Project, lock: Lock, text: str) -> tuple[Recipe | None, 
 
 
 def _recipe_before(project: Project, recipe: Recipe | None, repository: Repository, ends: tuple[int, int]) -> str:
-    """The recipe as the project's git had it when the later number was built; if it was edited before that build, as
-    git had it when the good number was built. Empty if it is the same now."""
+    """The text of the recipe in the project's git when the later number was built. If that text is the present text,
+    the text when the good number was built. Empty if it never differed."""
     if recipe is None:
         return ""
     for number in (max(ends), ends[0]):
@@ -347,12 +347,12 @@ def _recipe_before(project: Project, recipe: Recipe | None, repository: Reposito
     return ""
 
 
-# The images of candidates: without a number, named after what they are made of, so that each is made once.
+# The images of candidates: without numbers, and named after their contents, so that each image is made once.
 
 
 def make_image(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> tuple[str, str]:
     """Makes the image of a candidate unless it exists. Returns its tag, and the problem if it cannot be built: the
-    search then goes around it. Raises DiskFullError, which says nothing about the candidate."""
+    search then avoids this candidate. Raises DiskFullError: a full disk says nothing about the candidate."""
     try:
         tag, build = points.image_of(workspace, span, candidate)
         if build is None or images.inspect_image(workspace.engine, tag):
@@ -360,7 +360,7 @@ def make_image(workspace: Workspace, span: NumberSpan, candidate: BisectCandidat
         own_files, targets = build
         bake_file = making.bake_file(targets)
         with work_folder.create(workspace, "bisect", {**own_files, making.FILE: bake_file}) as work:
-            # The definition's own name: its template looks below it for wheels of this machine.
+            # Named after the definition: its template looks for local wheels in a folder with that name.
             job = BakeJob(points.definition(workspace.project, span.new) or "bisect", targets, work)
             bake.bake_images(workspace, [job])
             images.tag_image(workspace.engine, work.tag, tag)
@@ -375,18 +375,18 @@ def make_image(workspace: Workspace, span: NumberSpan, candidate: BisectCandidat
 
 
 def remove_all(workspace: Workspace) -> int:
-    """Removes the images of all candidates of the project; returns how many there were."""
+    """Removes the images of all candidates of the project, and returns their number."""
     tags = images.image_tags(workspace.engine, [points.candidate_repository(workspace.project)])
     return sum(images.remove_image(workspace.engine, tag) for tag in sorted(tags))
 
 
-# Candidates and trials in words.
+# Descriptions of candidates and trials.
 
 _SHOWN = 3
 
 
 def of_candidate(candidate: BisectCandidate, repository: str = "") -> str:
-    """A candidate in words: a number, or what it takes of another."""
+    """Describes a candidate: a number, or a number with units of another number."""
     if candidate.number is not None:
         return f"{repository}:{candidate.number}" if repository else f"number {candidate.number}"
     at, point = candidate.point or ("", "")
@@ -397,7 +397,7 @@ def of_candidate(candidate: BisectCandidate, repository: str = "") -> str:
 
 
 def of_trial(trial: Trial) -> str:
-    """The outcome of a trial."""
+    """Describes the outcome of a trial."""
     word = "skipped" if trial.skipped else "bad" if trial.failed and not trial.passed else "good"
     if trial.passed and trial.failed:
         word = f"good {trial.passed} of {trial.tries} times"

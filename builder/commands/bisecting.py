@@ -1,6 +1,6 @@
 """The bisect command finds the change that broke a model: one commit, one package, one mod, the template or a flag.
 
-The commands come first, then the bisection that a request means, and the report at its end.
+The commands come first. Starting a bisection and the report at its end follow.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class FoundCulprit(Culprit):
-    """A culprit with what is known about it: the upstream ``commit`` of ``bad``, the ``change`` as a unified diff, and
-    the hint ``now`` of what can be done."""
+    """A culprit with its known facts: the upstream ``commit`` of ``bad``, the ``change`` as a unified diff, and
+    ``now``, a hint about what to do."""
 
     commit: CommitFacts | None = None
     change: str = ""
@@ -58,9 +58,9 @@ class FoundCulprit(Culprit):
 
 @dataclass(frozen=True)
 class BisectReport:
-    """The end of a bisection, or of its steps for now. ``problem`` says why nothing was found. The culprit came between
-    the two numbers ``between``. ``look`` is what the user has to judge; ``machine`` lists what changed in the machine
-    since the good end worked, which may be the cause as well."""
+    """The result of a bisection, finished or interrupted for the user. ``problem`` says why nothing was found. The
+    culprit appeared between the two numbers ``between``. ``look`` is the candidate that the user must judge.
+    ``machine`` lists changes of the machine since the good end worked; they may also be the cause."""
 
     bisection: Bisection
     conclusion: Conclusion | None = None
@@ -80,11 +80,11 @@ def bisect_images(
     bad: int | None = None,
     machine_differs: bool = False,
 ) -> BisectReport:
-    """Looks for the change between two numbers that broke ``text``: a model, a recipe or a definition. The ends are the
-    lock's unless given. An interrupted bisection continues. With ``machine_differs`` it goes ahead although the machine
-    changed since the good end worked.
+    """Finds the change between two numbers that broke ``text``: a model, a recipe or a definition. The default ends
+    come from images.lock. An interrupted bisection continues. With ``machine_differs``, the bisection runs although the
+    machine changed since the good end worked.
 
-    Raises what `_begun` does, and ConflictError if another bisection is under way.
+    Raises the errors of `_begun`, and ConflictError during another bisection.
     """
     project = workspace.project
     if judge.kind == "script" and not os.access(judge.name, os.X_OK):
@@ -113,7 +113,7 @@ def bisect_images(
 
 
 def _machine_since(running: RunningBisection) -> tuple[str, ...]:
-    """The changes of the machine since the good end worked. A proof takes no GPU, and a definition has no server."""
+    """The changes of the machine since the good end worked. A proof uses no GPU, and a definition has no server."""
     bisection, recipe = running.bisection, running.recipe
     if recipe is None or recipe.model is None or bisection.judge.kind == "prove":
         return ()
@@ -121,8 +121,8 @@ def _machine_since(running: RunningBisection) -> tuple[str, ...]:
 
 
 def _go_on(running: RunningBisection) -> BisectReport:
-    """Takes all steps that are left; whatever ends them, the model is served as before, unless the user has to look.
-    The caller holds the journal."""
+    """Runs all remaining steps. Afterwards the model is served as before, also after an error, unless the user must
+    look at a candidate. The caller holds the journal."""
     try:
         result = running.answer_all()
     except BaseException:
@@ -134,7 +134,7 @@ def _go_on(running: RunningBisection) -> BisectReport:
 
 
 def mark_bisection(workspace: Workspace, word: Literal["good", "bad", "skip"], note: str = "") -> BisectReport:
-    """Notes the user's verdict on the candidate and continues. Raises NothingToDoError if no candidate waits."""
+    """Records the user's verdict on the candidate and continues. Raises NothingToDoError if no candidate waits."""
     project = workspace.project
     with search.journal_of(project).hold():
         bisection = search.journal_of(project).read()
@@ -153,8 +153,8 @@ def mark_bisection(workspace: Workspace, word: Literal["good", "bad", "skip"], n
 
 @dataclass(frozen=True)
 class BisectState:
-    """The progress of a bisection: what was tried, in words; the candidate that is ``next``, and about how many steps
-    and seconds are left, None if no trial has shown how long one takes."""
+    """The progress of a bisection: descriptions of the trials, the ``next`` candidate, and about how many steps and
+    seconds are left (None if no trial was timed)."""
 
     bisection: Bisection
     tried: tuple[str, ...]
@@ -181,9 +181,9 @@ def bisection_status(workspace: Workspace) -> BisectState:
 
 
 def stop_bisection(workspace: Workspace) -> int:
-    """Serves the model as before, removes the candidates and the journal; returns how many candidates there were. A
-    server that is no longer known by the name of the bisection is left, and reported.
-    Raises NothingToDoError if no bisection is under way."""
+    """Serves the model as before, removes the candidates and the journal, and returns the number of candidates. If the
+    bisection's name no longer leads to its server, the server is reported and left unchanged. Raises NothingToDoError
+    if no bisection is under way."""
     project = workspace.project
     with search.journal_of(project).hold():
         bisection = search.journal_of(project).read()
@@ -198,12 +198,12 @@ def stop_bisection(workspace: Workspace) -> int:
         return count
 
 
-# The bisection that a request means: the two ends, the numbers between them that exist, and the recipe.
+# Starting a bisection: its two ends, the existing numbers between them, and the recipe.
 
 
 def _begun(workspace: Workspace, text: str, judge: Judge, good: int | None, bad: int | None) -> Bisection:
     """Raises UsageError if ``text`` names nothing, ImageStateError if an end is not in the engine, NothingToDoError if
-    there is no number to begin from."""
+    no numbered image exists, or none is current."""
     project, lock = workspace.project, lock_file.read_project_lock(workspace.project)
     recipe, name = subject_of(project, lock, text)
     repository = lock.images.get(name)
@@ -258,7 +258,7 @@ def _ends(
 
 
 def _last_good(repository: Repository, pairings: tuple[Pairing, ...], last: int) -> int | None:
-    """The last good number: marked good, with the model or by itself; else what was paired or current before."""
+    """The last number marked good, with the model or alone; otherwise the last one paired or current before."""
     earlier = [number for number in repository.numbers if number != last]
     paired = {pairing.image.number: pairing.status for pairing in pairings}
     marked = [number for number in earlier if paired.get(number, repository.numbers[number].status) == "good"]
@@ -269,7 +269,7 @@ def _last_good(repository: Repository, pairings: tuple[Pairing, ...], last: int)
     return next(iter(usable), max(marked, default=None))
 
 
-# The end of a bisection: what was found.
+# The end of a bisection and its report.
 
 _OUTSIDE = "the cause may lie outside the images: the driver, memory, options or weights"
 # Why nothing was found, and what to do.
@@ -292,12 +292,12 @@ _ENDINGS = {
 
 
 def _ended(running: RunningBisection, conclusion: Conclusion) -> BisectReport:
-    """Ends a bisection: serves as before, and removes the candidates and the journal."""
+    """Ends a bisection: serves the model as before, and removes the candidates and the journal."""
     workspace, bisection = running.workspace, running.bisection
     report = BisectReport(bisection, conclusion, machine=_machine_since(running))
     if conclusion.ending == "found":
         good, bad = conclusion.good, conclusion.bad
-        made = bad if bad.number is None else good  # either is a mixture of the two numbers, or both are the numbers
+        made = bad if bad.number is None else good  # one is a mixture of the two numbers, or both are the numbers
         span = running.spans(made.old, made.new if made.number is None else bad.old)
         culprits = (_found_culprit(running, span, conclusion, culprit) for culprit in conclusion.culprits)
         report = replace(report, culprits=tuple(culprits), between=(span.old, span.new))
@@ -325,8 +325,8 @@ def _problem(bisection: Bisection, ending: str) -> str:
 def _found_culprit(
     running: RunningBisection, span: NumberSpan, conclusion: Conclusion, culprit: Culprit
 ) -> FoundCulprit:
-    """The known facts of a culprit between the two numbers of ``span``. If upstream does not answer, the commit is
-    left out, and a message says so."""
+    """The known facts about a culprit between the two numbers of ``span``. If upstream does not answer, the commit is
+    omitted and a message is reported."""
     workspace, bisection, unit = running.workspace, running.bisection, culprit.unit
     definition = points.definition(workspace.project, bisection.ends[1]) or "DEFINITION"
     result = FoundCulprit(culprit.axis, unit, culprit.good, culprit.bad, culprit.between)
@@ -367,8 +367,7 @@ def _found_culprit(
 def _found_base(
     running: RunningBisection, span: NumberSpan, conclusion: Conclusion, result: FoundCulprit, definition: str
 ) -> FoundCulprit:
-    """The known facts of two base images, or of the commit of vLLM inside the guilty day if its commits were
-    tried."""
+    """The known facts about two base images, or about a commit of vLLM if the commits of that day were tried."""
     workspace, good, bad, note = running.workspace, result.good, result.bad, ""
     tried = {good, bad, *result.between}
     inside = (row for row in running.bisection.rows if row.points and points.in_base(row.points[0])[1])
@@ -393,8 +392,8 @@ def _found_base(
 
 
 def _changes_of_bases(workspace: Workspace, span: NumberSpan, conclusion: Conclusion, good: str, bad: str) -> str:
-    """The differences of the labels of two dated base images, and of the distribution's packages of the two candidates,
-    as the lines of a diff; without what can no longer be read."""
+    """Lines of a diff between the labels of two dated base images, and between the distribution's packages of the two
+    candidates. Data that can no longer be read is omitted."""
     name, cache, platform = images.repository(span.bases[0]), workspace.project.engine_cache, span.platform
     lines = ""
     if good and bad:
@@ -422,7 +421,7 @@ def _lines_of_diff(before: Mapping[str, str], after: Mapping[str, str], what: st
 
 
 def _answered(workspace: Workspace, ask: Callable[[], T]) -> T | None:
-    """The answer of another machine; None, which is reported, if no machine answers."""
+    """The answer of another machine. If it does not answer, the error is reported, and the result is None."""
     try:
         return ask()
     except SourceError as error:

@@ -1,6 +1,6 @@
-"""The compare command serves two images in turn, lets both rate the same texts, and says if they answer alike.
+"""The compare command serves two images in turn, lets both rate the same texts, and reports if they answer alike.
 
-Other commands that try an image before it counts compare it here, too.
+Other commands also use this module to compare an image before they accept it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """The texts of a comparison, and the change of perplexity that is allowed, as a share (None: as the model
-    requires)."""
+    """The texts of a comparison, and the allowed change of perplexity as a share (None: the model's requirement)."""
 
     plan: TextPlan = field(default_factory=TextPlan)
     within: float | None = None
@@ -53,8 +52,8 @@ def compare_options(
 
 @dataclass(frozen=True)
 class ComparedSide:
-    """One of the two sides: its name in messages (``shown``), its image with the recipe, and what differs in its
-    command. ``weights`` is empty for the pairing's weights."""
+    """One of the two sides: its name in messages (``shown``), its image with the recipe, and the changes of its
+    command. ``weights`` is empty for the weights of the pairing."""
 
     shown: str
     selection: ServedImage
@@ -69,8 +68,8 @@ class ComparedSide:
 
 @dataclass(frozen=True)
 class CompareRequest:
-    """A comparison as typed: the numbers, the model or recipe (empty: the only model of the images), and what differs
-    in the second: settings, arguments of vLLM, a checkpoint, the file of a recipe."""
+    """A comparison as typed: the numbers, the model or recipe (empty: the only model of the images), and the changes of
+    the second side: settings, arguments of vLLM, a checkpoint, a recipe file."""
 
     images: tuple[str, ...]
     model: str = ""
@@ -82,8 +81,8 @@ class CompareRequest:
 
 @dataclass(frozen=True)
 class KeptLikeness:
-    """A comparison, and the file of evidence that keeps it (None: the second has no number). ``notes`` name the
-    settings that its figures depend on."""
+    """A comparison, and its file of evidence (None if the second image has no number). ``notes`` name the settings that
+    affect the figures."""
 
     first: str
     second: str
@@ -96,8 +95,8 @@ class KeptLikeness:
 
 
 def compare_numbers(workspace: Workspace, request: CompareRequest, options: CompareOptions) -> KeptLikeness:
-    """Compares two numbers, or a number with itself under other settings, and keeps the result as evidence of the
-    second. Raises UsageError if the request does not name two sides, and what `compare_sides` does."""
+    """Compares two numbers, or a number with itself under other settings, and records the result as evidence of the
+    second. Raises UsageError if the request does not name two sides, and the errors of `compare_sides`."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     text = request.model or _only_model(workspace, lock, request.images)
@@ -123,8 +122,8 @@ def compare_numbers(workspace: Workspace, request: CompareRequest, options: Comp
 
 
 def compare_checkpoint(workspace: Workspace, text: str, source: str, options: CompareOptions) -> KeptLikeness:
-    """Compares the checkpoint that ``text`` serves with a source of it (empty: that of its first step), both from the
-    image that is paired. Raises what `source_weights_of` and `compare_sides` do."""
+    """Compares the checkpoint that ``text`` serves with one of its sources (empty: the source of its first step). The
+    paired image serves both. Raises the errors of `source_weights_of` and `compare_sides`."""
     lock = lock_file.read_project_lock(workspace.project)
     chosen = selection.select_any(workspace.project, lock, text)
     weights = model_weights.source_weights_of(workspace.project, workspace.environment, lock, chosen, source)
@@ -150,9 +149,9 @@ def _only_model(workspace: Workspace, lock: Lock, images: tuple[str, ...]) -> st
 def compare_sides(
     workspace: Workspace, first: ComparedSide, second: ComparedSide, options: CompareOptions
 ) -> KeptLikeness:
-    """Serves the two in turn, lets both rate the same texts, and keeps the outcome as evidence of the second. Then the
-    model's own server serves as before. Raises MeasuringError if the two cannot be compared, and what starting a
-    server does."""
+    """Serves both sides in turn, lets both rate the same texts, and records the outcome as evidence of the second.
+    Afterwards the model's own server serves as before. Raises MeasuringError if the sides cannot be compared, and the
+    errors of starting a server."""
     recipe = second.recipe
     is_other_model = first.recipe.model != recipe.model
     recipes = {each.recipe.file: each.recipe for each in (first, second)}.values()
@@ -224,7 +223,7 @@ def _rated(
 
 
 def _notes(server: MeasuredServer, shown: str) -> Iterator[str]:
-    """The settings of a server that runs: the figures depend on them, and they are not a fault of the image."""
+    """Notes on settings of a running server that affect the figures and are not faults of the image."""
     cache = served_model.served_option(server.running, "--kv-cache-dtype", "--kv_cache_dtype")
     if cache not in {"", "auto"}:
         yield f"{shown} stores its KV cache as {cache}"
@@ -244,7 +243,7 @@ def _reference(
 
 
 def require_same(workspace: Workspace, model: str, now: ImageName, candidate: ImageName) -> KeptLikeness:
-    """Compares a candidate with the image that serves the model now, as the model requires."""
+    """Compares a candidate with the image that serves the model now, by the model's requirements."""
     workspace.report(Message(f"comparing {candidate} with {now}: {model} requires the same answers"))
     lock = lock_file.read_project_lock(workspace.project)
     recipe = requirements.recipe_of(workspace.project, lock, candidate, model)

@@ -1,4 +1,4 @@
-"""The diff command compares two numbered images: what they contain, and what vLLM chose and how they did."""
+"""The diff command compares two numbered images: their contents, the choices of vLLM, and their last runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModChange:
-    """A mod that was added, removed or changed, and its files that differ where both build directories have them."""
+    """A mod that was added, removed or changed, and its changed files if both build directories contain the mod."""
 
     name: str
     kind: Kind
@@ -38,9 +38,10 @@ class ModChange:
 
 @dataclass(frozen=True)
 class ImageDifference:
-    """All that differs between two images; ``sources`` has the upstream commits of the sources in ``changes``.
-    ``unknown`` says what could not be compared, and why; ``runs`` are their last runs side by side. ``chosen`` is what
-    vLLM chose otherwise, by model. ``is_same`` is true of an adopted image that is byte for byte the other one."""
+    """All differences between two images. ``sources`` has the upstream commits of the sources in ``changes``.
+    ``unknown`` says what could not be compared, and why. ``runs`` are the last runs of both images, side by side.
+    ``chosen`` are the changed choices of vLLM by model. ``is_same`` is true if one image is adopted, and is byte for
+    byte the other image."""
 
     before: ComparedImage
     after: ComparedImage
@@ -62,8 +63,8 @@ class ImageDifference:
 def diff_images(
     project: Project, before: str, after: str, commits: CommitFilter | None, report: Report
 ) -> ImageDifference:
-    """Compares the image called ``before`` with the one called ``after``; ``commits`` selects those to list, without
-    the network if it is None. Raises UsageError where images.lock has no such image. The engine is not asked."""
+    """Compares the image called ``before`` with the image called ``after``. ``commits`` selects the commits to list; if
+    it is None, the network is not used. Raises UsageError if images.lock has no such image. The engine is not used."""
     lock = lock_file.read_project_lock(project)
     old, old_fault = changes.compared_image(project, lock, status.named_number(project, lock, before)[0])
     new, new_fault = changes.compared_image(project, lock, status.named_number(project, lock, after)[0])
@@ -86,9 +87,9 @@ def diff_images(
 
 
 def recipes_lost(workspace: Workspace, difference: ImageDifference) -> tuple[str, ...]:
-    """The flags and variables that the second image refuses or ignores and the first does not, in the recipes that
-    these repositories serve. Empty if the engine lacks one of the images. Asking takes seconds, so it is left out if
-    the build directories say that the vLLM is the same and that no mod went."""
+    """The flags and variables of recipes that the first image accepts, and the second image refuses or ignores. The
+    recipes are those that the two repositories serve. Empty if the engine lacks one of the images. The check takes
+    seconds, and is skipped if the build directories show that vLLM is unchanged and no mod was removed."""
     differing = difference.changes
     named = {*(each.name for each in differing.sources), *(each.name for each in differing.packages)}
     is_other_vllm = "vllm" in named or differing.base or any(each.source == "vllm" for each in differing.patches)
@@ -109,14 +110,14 @@ def recipes_lost(workspace: Workspace, difference: ImageDifference) -> tuple[str
 def _chosen(
     project: Project, lock: Lock, before: ComparedImage, after: ComparedImage
 ) -> dict[str, tuple[ChoiceChange, ...]]:
-    """The choices of vLLM that differ between the last starts of the two images, by model."""
+    """The choices of vLLM, by model, that differ between the last starts of the two images."""
     sides = ((_last_choices(project, model, side) for side in (before, after)) for model in lock.models)
     changes = (server_log.choice_changes(*side) for side in sides)
     return {model: change for model, change in zip(lock.models, changes, strict=True) if change}
 
 
 def _last_choices(project: Project, model: str, side: ComparedImage) -> Mapping[str, tuple[str, ...]]:
-    """The choices in the last start of an image here, else in its last run of evidence."""
+    """The choices in the last start of an image on this machine, or else in its last run of evidence."""
     start = readiness.recorded_starts(project, model).get(side.image.fingerprint)
     if start and start.starts:
         return start.starts[-1].chosen
@@ -125,7 +126,7 @@ def _last_choices(project: Project, model: str, side: ComparedImage) -> Mapping[
 
 
 def last_runs(project: Project, lock: Lock, before: ImageName, after: ImageName) -> tuple[RunPair, ...]:
-    """The last runs of both images side by side. Damaged evidence is left out: `list` reports it."""
+    """The last runs of both images, side by side. Damaged evidence is left out; `list` reports it."""
     from builder.evidence import standing
 
     if not (evidence := listing.present_evidence(project, lock, [before, after], {})):
@@ -134,7 +135,7 @@ def last_runs(project: Project, lock: Lock, before: ImageName, after: ImageName)
 
 
 def _beyond_adopted(before: ComparedImage, after: ComparedImage) -> Iterator[str]:
-    """Tells what cannot be compared because an image was built elsewhere."""
+    """Names what cannot be compared because an image was built elsewhere."""
     if not (before.image.adopted or after.image.adopted):
         return
     names = " and ".join(str(side.name) for side in (before, after) if side.image.adopted)

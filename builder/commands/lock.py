@@ -1,7 +1,7 @@
-"""The lock command pins what is not pinned, and repairs images.lock.
+"""The lock command adds missing pins, and repairs images.lock.
 
-The recovery of a lost file comes first, then new numbers after a merge, then the update of pins.
-None of them builds an image.
+The recovery of a lost file comes first, then new numbers after a merge, then the update of pins. None of them builds an
+image.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from builder.sources.mirror import CommitRange
 
 
-# ``lock --recover``: rebuilds a lost images.lock from build directories and the engine.
+# ``lock --recover`` rebuilds a lost images.lock from build directories and the engine.
 
 _NOWHERE = (
     "only the lost file recorded marks, notes, kept images, pushed digests, and pairings that `pair` or `rollback`"
@@ -49,8 +49,8 @@ _ANEW = "to start a new images.lock: move the folders in builds/ to another plac
 
 @dataclass(frozen=True)
 class Recovered:
-    """The numbers that are recorded again; what could not be recovered; what the user should look at, because a
-    definition could not be read; and the file that holds the damaged lock (empty where it was missing or good)."""
+    """The numbers that are recorded again, and the ``unknown`` data that could not be recovered. ``findings`` name
+    definitions that could not be read. ``damaged`` is the file with the damaged lock, or empty."""
 
     images: tuple[ImageName, ...]
     unknown: tuple[str, ...]
@@ -59,10 +59,10 @@ class Recovered:
 
 
 def recover_lock(workspace: Workspace) -> Recovered:
-    """Writes images.lock anew where it is missing or damaged; a good one gets the numbers that it lacks, and keeps all
-    that it has. The current number of a repository is the one that ``latest`` names in the engine. Raises
-    NothingToDoError where nothing is found or nothing is missing; LockError for a lock that is newer than this program,
-    or that a merge left unfinished."""
+    """Writes a missing or damaged images.lock again. A valid images.lock gets the missing numbers, and keeps its other
+    content. The current number of a repository is the number that ``latest`` names in the engine. Raises
+    NothingToDoError if nothing is found or missing, LockError if the lock is newer than this program or has conflict
+    markers of a merge."""
     project = workspace.project
     damaged: list[bytes] = []
 
@@ -90,7 +90,7 @@ def recover_lock(workspace: Workspace) -> Recovered:
                 reason = "images.lock already records every image of this project that was found: nothing to recover"
             raise NothingToDoError("\n".join((reason, *findings)), hint=_ANEW if lock_file.is_lost(project) else "")
         aside = project.lock.with_name("images.lock.damaged")
-        if damaged:  # the user may still make something of it
+        if damaged:  # the user may still read it
             files.write_alone(aside, damaged[0])
         latest = recovery.current(workspace.engine, recoverable)
         writer.commit(completed(writer.lock, missing, latest))
@@ -103,7 +103,7 @@ def recover_lock(workspace: Workspace) -> Recovered:
 
 
 def completed(lock: Lock, missing: Sequence[recovery.RecoverableImage], latest: Mapping[str, int]) -> Lock:
-    """Returns ``lock`` with the ``missing`` numbers; ``latest`` are the current numbers by the tags."""
+    """Returns ``lock`` with the ``missing`` numbers. ``latest`` are the current numbers according to the tags."""
     recovered = Lock()
     for number in _in_build_order(missing):
         name = number.name
@@ -123,8 +123,8 @@ def completed(lock: Lock, missing: Sequence[recovery.RecoverableImage], latest: 
 
 
 def _in_build_order(missing: Sequence[recovery.RecoverableImage]) -> list[recovery.RecoverableImage]:
-    """Sorts numbers by the time of their builds. A number counts as built before every higher one of its repository,
-    whatever its time: one that comes from a tag is too late where the image was tagged again."""
+    """Sorts numbers by the time of their builds. A number always sorts before higher numbers of its repository: if the
+    time comes from a tag, and the image was tagged again later, the time is too late."""
     earliest: dict[str, str] = {}
     times: dict[ImageName, str] = {}
     for number in sorted(missing, key=lambda number: number.name, reverse=True):
@@ -133,14 +133,15 @@ def _in_build_order(missing: Sequence[recovery.RecoverableImage]) -> list[recove
     return sorted(missing, key=lambda number: (times[number.name], number.name))
 
 
-# ``lock --merge``: makes one images.lock of the versions that git keeps of an unfinished merge, rebase, cherry-pick or
-# `stash pop`. Where both sides gave a number to different images, one of them gets the next free number, with its build
-# directory, and the pairings follow. The image that this engine has under the number keeps it, or else ours.
+# ``lock --merge`` makes one images.lock from the versions that git keeps during an unfinished merge, rebase,
+# cherry-pick or `stash pop`. If both sides gave the same number to different images, one image gets the next free
+# number, together with its build directory and pairings. The image that this engine has under the number keeps it, or
+# else our image.
 
 
 @dataclass(frozen=True)
 class RenumberedImage:
-    """An image that got another number. ``directory`` is true if its build directory was found."""
+    """An image that got a different number. ``directory`` is true if its build directory was found."""
 
     origin: ImageName
     to: ImageName
@@ -150,10 +151,10 @@ class RenumberedImage:
 
 @dataclass(frozen=True)
 class MergedLock:
-    """The result of a merge. ``chosen`` names the values that differ between the sides and were taken from the first;
-    ``tagged`` the numbers that got their tags in this engine; ``written`` is true if images.lock changed, ``pending``
-    if git waits for `git add`. ``absent`` are the models that are paired with an image that this engine does not have
-    now, each with what brings it here."""
+    """The result of a merge. ``chosen`` names the values that differ between the sides and were taken from the first
+    side. ``tagged`` are the numbers that were tagged in this engine. ``written`` is true if images.lock changed,
+    ``pending`` if git waits for `git add`. ``absent`` are the models whose paired image this engine lacks, each with
+    the image and the way to get it."""
 
     renumbered: tuple[RenumberedImage, ...]
     chosen: tuple[str, ...]
@@ -164,9 +165,9 @@ class MergedLock:
 
 
 def merge_lock(workspace: Workspace) -> MergedLock:
-    """Makes one lock of the versions in git's index, and brings build directories and tags in line with it. A lock that
-    is not in a merge stays as it is; where another machine merged it, the tags of this engine follow. Raises LockError
-    where a side is damaged, or images.lock is lost."""
+    """Makes one lock from the versions in git's index, and adjusts build directories and tags to it. A lock without an
+    unfinished merge is unchanged. If another machine merged the lock, only the tags of this engine are adjusted. Raises
+    LockError if a side is damaged, or images.lock is lost."""
     project = workspace.project
     lock_file.refuse_lost_lock(project)
     sides = recovery.staged_locks(project)
@@ -174,8 +175,8 @@ def merge_lock(workspace: Workspace) -> MergedLock:
 
     def read(content: bytes, file: str, load: Load) -> Lock:
         nonlocal unfinished
-        # Without markers the file was merged, by git, by hand, or by a run of this command that was killed. Git leaves
-        # one side as it is where its merge driver cannot be run, or the other side has no images.lock.
+        # A file without markers was already merged: by git, by hand, or by a killed run of this command. However, git
+        # leaves the file of one side if its merge driver cannot run, or if the other side has no images.lock.
         one_side = content in (foreign_files.read_stage(project.root, stage, project.lock.name) for stage in (2, 3))
         unfinished = bool(sides and (one_side or conflict_marks(content.decode(errors="replace"))))
         return Lock() if unfinished else lock_file.parse_bytes(content, file, load)
@@ -192,7 +193,7 @@ def merge_lock(workspace: Workspace) -> MergedLock:
             base, ours, theirs, pairs = _separate(workspace, base, ours, theirs)
             chosen = list(merging.chosen(base, ours, theirs))
             merged = merging.union(base, ours, theirs)
-        # Directories before the lock, tags after it: where this is killed in between, the same command finishes.
+        # Directories change before the lock, and tags after it. If this process is killed, the same command finishes.
         renumbered = []
         for origin, to in pairs:
             image = merged.images[to.repository].numbers[to.number]
@@ -206,8 +207,9 @@ def merge_lock(workspace: Workspace) -> MergedLock:
 
 
 def merge_files(base: Path, ours: Path, theirs: Path) -> bool:
-    """Makes ``ours`` the merge of three versions of images.lock, for git; False where both sides changed the same, or
-    gave a number to different images. ``ours`` has git's markers then. Raises LockError for a bad version."""
+    """Merges three versions of images.lock into the file ``ours``, for git. Returns False if both sides changed the
+    same value, or gave the same number to different images: ``ours`` then contains git's markers, and `merge_lock`
+    decides. Raises LockError if a version cannot be read."""
     common, our, their = (
         lock_file.parse_bytes(path.read_bytes(), path.name) if path.stat().st_size else Lock()
         for path in (base, ours, theirs)
@@ -221,7 +223,7 @@ def merge_files(base: Path, ours: Path, theirs: Path) -> bool:
 
 
 def _absent(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, ImageName, str]]:
-    """The models whose image this engine lacks, or has under another number; none where no engine answers."""
+    """The models whose image is not in this engine under its number. Empty if the engine does not answer."""
     try:
         states, _ = status.image_states(workspace, lock)
     except EngineError:
@@ -235,9 +237,9 @@ def _absent(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, ImageName, 
 def _separate(
     workspace: Workspace, base: Lock, ours: Lock, theirs: Lock
 ) -> tuple[Lock, Lock, Lock, list[tuple[ImageName, ImageName]]]:
-    """The three locks with different numbers for different images, and the old and new name of each that changed. The
-    common version follows the side that changes. An image that the other side has by another number gets that one, as
-    in the later commits of a rebase."""
+    """The three locks with different numbers for different images, and the old and new name of each renumbered image.
+    The common version changes together with the renumbered side. If the other side already has the image under another
+    number, as in later commits of a rebase, the image gets that number."""
     sides, renumbered, numbered = [base, ours, theirs], [], []
 
     def rename(side: int, name: ImageName, wanted: int | None = None) -> None:
@@ -260,13 +262,13 @@ def _separate(
             numbered.append((side, name, same))
         else:
             rename(side, name)
-    for side, name, same in reversed(numbered):  # the highest first: it leaves its number to the one below
+    for side, name, same in reversed(numbered):  # the highest first: its number becomes free for the next
         rename(side, name, same)
     return sides[0], sides[1], sides[2], renumbered
 
 
 def _free_number(workspace: Workspace, lock: Lock, repository: str, image: NumberedImage) -> int:
-    """The next number, or the one that a killed process was giving to this very image."""
+    """The next number, or the number that a killed process was giving to the same image."""
     record = lock.images[repository]
     started = workspace.project.build_directory(repository, record.next)
     if recovery.is_of(started, image):
@@ -276,7 +278,7 @@ def _free_number(workspace: Workspace, lock: Lock, repository: str, image: Numbe
         if given := claims.numbers_for(workspace.engine, own, repository, image.fingerprint) - record.numbers.keys():
             return min(given)
         return claims.give_next_number(workspace, lock, repository, image.fingerprint).number
-    except EngineError:  # the merge may be finished without an engine: the build directories have the numbers, too
+    except EngineError:  # without an engine, the numbers are read from the build directories
         return claims.free_number(workspace.project, lock, repository, ())
 
 
@@ -289,8 +291,8 @@ def _fingerprint(endpoint: Endpoint, name: ImageName) -> str:
 
 
 def _retag(workspace: Workspace, lock: Lock) -> tuple[ImageName, ...]:
-    """Tags numbers that are missing from the engine, where the tag of another number wrongly has their content. That
-    one goes, but for where another project in the engine has it on record."""
+    """Tags each number that is missing from the engine and whose image has the tag of another number. The wrong tag is
+    removed, unless another project in the engine has recorded it."""
     endpoint = workspace.engine
     try:
         tags = images.image_tags(endpoint, lock.images) if lock.images else {}
@@ -313,13 +315,13 @@ def _retag(workspace: Workspace, lock: Lock) -> tuple[ImageName, ...]:
     return tuple(retagged)
 
 
-# ``lock``: resolves what is not pinned and updates pins on request, without building.
+# ``lock`` resolves missing pins, and updates pins on request, without building.
 
 
 @dataclass(frozen=True)
 class MovedPin:
-    """A pin that is new or moved; for git the commits ``between`` the two, and for a base image that was read, the
-    ``packages`` in it that are others. ``older`` are the packages and sources that go back to an older version."""
+    """A new or moved pin. ``between`` are the commits between two git pins. ``packages`` are the changed packages of a
+    base image that was read. ``older`` are the packages and sources that go back to an older version."""
 
     definition: str
     platform: str
@@ -333,7 +335,7 @@ class MovedPin:
 
 @dataclass(frozen=True)
 class UpdatedPins:
-    """The pins that moved, as written to images.lock, and the ``faults`` that kept others from being resolved."""
+    """The moved pins, as written to images.lock, and the ``faults`` that prevented resolving other pins."""
 
     moved: tuple[MovedPin, ...]
     faults: tuple[pinning.Fault, ...]
@@ -347,8 +349,8 @@ def update_lock(
     workspace: Workspace, names: tuple[str, ...], update: chains.Update, platform: str | None
 ) -> UpdatedPins:
     """Completes the pins of the definitions ``names`` (all if empty) and of their parents. Without names, a definition
-    on an unpinned image of others is left out: to read that image, it would be pulled. The pins that resolve are
-    written even where others fail. Raises what `chain.resolve_missing` does, with nothing changed."""
+    is left out if its upstream base image is not pinned yet, because reading that image would pull it. Resolved pins
+    are written even if others fail. Raises the errors of `chain.resolve_missing`; images.lock is then unchanged."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     image_chains = _chains(workspace, lock, names, platform)
@@ -380,8 +382,9 @@ def update_lock(
 
 
 def check(workspace: Workspace, names: tuple[str, ...], platform: str | None) -> tuple[str, ...]:
-    """Lists the stale pins of the definitions ``names`` (all if empty), which images.lock lacks or has for
-    another request: ``cpu on linux/arm64: base``. Without names, the same are left out as by ``update_lock``."""
+    """Lists the stale pins of the definitions ``names`` (all if empty), such as ``cpu on linux/arm64: base``. A pin is
+    stale if images.lock lacks it, or has it for a different request. Without names, it leaves out the same definitions
+    as `update_lock`."""
     lock = lock_file.read_project_lock(workspace.project)
     lines = [
         f"{name} on {chain[-1].platform}: {pin}"
@@ -395,7 +398,8 @@ def check(workspace: Workspace, names: tuple[str, ...], platform: str | None) ->
 def _faults_of_mods(
     project: Project, chain: chains.Chain, completed: Mapping[str, pinning.ResolvedPins]
 ) -> Iterator[pinning.Fault]:
-    """A fault where mods of ``chain`` require other versions of packages. Mods that cannot be read are left out."""
+    """A fault if mods of ``chain`` require packages in other versions than its images have. `mods check` and the build
+    report mods that cannot be read."""
     if not any(part.mods for part in chain) or any(completed[part.name].faults for part in chain):
         return
     try:
@@ -408,7 +412,8 @@ def _faults_of_mods(
 
 
 def _chains(workspace: Workspace, lock: Lock, names: tuple[str, ...], platform: str | None) -> list[chains.Chain]:
-    """The chains of the definitions ``names``; without names, of all but those on an image of others without a pin."""
+    """The chains of the definitions ``names``. Without names, all chains except those on an upstream image that is not
+    pinned yet; these are reported."""
     host, overrides = machine.platform(workspace.engine), Overrides(platform)
     wanted = names or definition_names(workspace.project)
     found_chains: list[chains.Chain] = []
@@ -436,7 +441,7 @@ def _moved_pins(
             from builder.sources import mirror
 
             upstream = mirror.locate(project.mirrors, definition.git_sources[name].git)
-            # Upstream may no longer have the old commit, and a new mirror never had it.
+            # Upstream may have removed the old commit, and a new mirror never had it.
             with contextlib.suppress(SourceError):
                 between = mirror.commits_between(upstream, pins[0].commit, pins[1].commit)
         packages: tuple[changes.PackageChange, ...] = ()
@@ -446,13 +451,13 @@ def _moved_pins(
             packages = changes.package_changes(*brought)
         moved.append(MovedPin(definition.name, definition.platform, name, old, new, between, packages))
     if moved and older:
-        # With the last pin that moved: the packages, or the base that brings them.
+        # The older versions belong to the last moved pin: the packages, or the base that contains them.
         moved[-1] = replace(moved[-1], older=older)
     return moved
 
 
 def _summary(pins: Pins, name: str) -> str:
-    """A pin in a few words, which differ whenever the pin does."""
+    """A short description of a pin. Different pins have different descriptions."""
     if name == "base":
         return pins.base.resolved if pins.base else ""
     if name in {"python", "build"}:

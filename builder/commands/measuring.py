@@ -1,6 +1,6 @@
-"""The bench, probe and prove commands: a served model is measured, or an image proven without serving it.
+"""The bench, probe and prove commands: they measure a served model, or prove an image without serving it.
 
-A running server is measured, or one that is started for it. Other commands try a candidate in the same way.
+They use a running server, or start one for the measurement. Other commands try candidates in the same way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KeptOutcome:
-    """A measurement of a server, and the file of evidence that keeps it; None where its image has no number."""
+    """A measurement of a server, and its file of evidence (None if the image has no number)."""
 
     server: str
     image: str
@@ -48,14 +48,14 @@ class KeptOutcome:
 
     @property
     def figures(self) -> list[dict[str, Any]]:
-        """Its figures for programs, with mean and spread."""
+        """The figures as data for programs, with mean and spread."""
         return list(map(run_record.figure_document, self.outcome.figures))
 
 
 def run_bench(workspace: Workspace, text: str, profile_name: str, image: str = "") -> KeptOutcome:
-    """Measures the server of ``text``, a recipe or a model, and keeps the result as evidence. If no server runs, or for
-    the number ``image``, one is started and stopped again. Raises UsageError for an unknown profile, MeasuringError if
-    nothing could be measured, and the errors of a start."""
+    """Measures the server of ``text``, a recipe or a model, and records the result as evidence. If no server runs, or
+    if the number ``image`` is given, a server is started and stopped again. Raises UsageError for an unknown profile,
+    MeasuringError if nothing could be measured, and the errors of a start."""
     profile = configuration.load_configuration(workspace.project).profile(profile_name)
     with chosen_server(workspace, text, image) as server:
         outcome = measure_server(workspace, server, profile)
@@ -64,13 +64,13 @@ def run_bench(workspace: Workspace, text: str, profile_name: str, image: str = "
 
 
 def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profile_name: str) -> ComparedNumbers:
-    """Serves two numbers in turn until the profile tells them apart, or shows no difference, and keeps every run.
-    Raises ConflictError if the model is being served, as memory may not suffice for both, and the errors of a start."""
+    """Serves two numbers in turn until the profile shows a difference, or that there is none. Records every run. Raises
+    ConflictError if the model is being served, because the memory may not suffice, and the errors of a start."""
     project = workspace.project
     profile = configuration.load_configuration(project).profile(profile_name)
     first, second = (numbered(workspace, text, name) for name in pair)
     if server := running.pick(project, running.find_all(workspace), text):
-        # The memory may not suffice for another one.
+        # The memory may not suffice for another server.
         hint = f"`builder stop {server.name}` stops it; start it again afterwards"
         raise ConflictError(f"{server.name} is running, but a comparison measures each number alone", hint=hint)
     chosen: dict[ImageName, Mapping[str, tuple[str, ...]]] = {}
@@ -87,7 +87,7 @@ def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profil
 
 
 def measure_server(workspace: Workspace, server: served_model.MeasuredServer, profile: BenchProfile) -> Outcome:
-    """Measures a server by a profile, and keeps nothing. Raises the errors of `bench.measure_bench`."""
+    """Measures a server by a profile, without recording the result. Raises the errors of `bench.measure_bench`."""
     subject = served_model.subject(workspace, server, "bench")
     if subject is None:
         tried = " and ".join(server.running.tried)
@@ -100,8 +100,9 @@ def measure_server(workspace: Workspace, server: served_model.MeasuredServer, pr
 
 
 def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: str = "") -> Iterator[KeptOutcome]:
-    """Runs the probes ``wanted``, or all, on one server, and keeps and yields each result. Raises UsageError for an
-    unknown probe, MeasuringError if one cannot run, and the errors of a start."""
+    """Runs the probes ``wanted``, or all probes, and records and yields each result. The server of `chosen_server`
+    serves all probes. Raises UsageError for an unknown probe, MeasuringError if a probe cannot run, and the errors of a
+    start."""
     project = workspace.project
     chosen = tuple(dict.fromkeys(wanted)) or probes.names(project)
     for name in chosen:
@@ -113,13 +114,13 @@ def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: st
             yield KeptOutcome(server.running.name, server.running.image, outcome, file)
 
 
-# A server for as long as it is measured.
+# A server for the time of a measurement.
 
 
 @contextmanager
 def chosen_server(workspace: Workspace, text: str, image: str = "") -> Iterator[served_model.MeasuredServer]:
-    """The server called ``text``, a recipe or a model, or one that is started and stopped for this. With an ``image``,
-    one from that number, whichever is paired."""
+    """Yields the running server of ``text``, a recipe or a model, or starts one and stops it at the end. An ``image``
+    starts a server of that number, whichever is paired."""
     server = None if image else running.pick(workspace.project, running.find_all(workspace), text)
     if server is not None and server.head.service.is_up:
         yield served_model.find_measured_server(server)
@@ -130,7 +131,7 @@ def chosen_server(workspace: Workspace, text: str, image: str = "") -> Iterator[
 
 
 def numbered(workspace: Workspace, text: str, image: str) -> ImageName:
-    """The numbered image called ``image``, which may be a number alone. Raises UsageError."""
+    """The numbered image called ``image``, which may be only a number. Raises UsageError."""
     lock = lock_file.read_project_lock(workspace.project)
     repository = selection.select_any(workspace.project, lock, text).recipe.repository
     full = f"{repository}:{image}" if image.isdecimal() else image
@@ -142,7 +143,7 @@ def numbered(workspace: Workspace, text: str, image: str) -> ImageName:
 
 @contextmanager
 def started(workspace: Workspace, request: ServeRequest) -> Iterator[served_model.MeasuredServer]:
-    """A server that is started for this, and stopped at the end unless it was running before."""
+    """Starts a server, and stops it at the end unless it was already running."""
     result = servers.run_server(workspace, request, detach=False)
     try:
         yield served_model.find_measured_server(result.server)
@@ -154,17 +155,17 @@ def started(workspace: Workspace, request: ServeRequest) -> Iterator[served_mode
                 workspace.report(Message(f"{server.name} did not end within {STOPPING_SECONDS} s, and was killed"))
 
 
-# A candidate is an image that serves a recipe beside the model's own server, or in its place. The model's own server
-# runs again afterwards. Every command that tries an image before it counts does so here.
+# A candidate is an image that serves a recipe beside the model's own server, or in its place. Afterwards the model's
+# own server runs again. Every command that tries an image uses these functions.
 
 
 @contextmanager
 def candidate_server(
     workspace: Workspace, request: ServeRequest, image: ImageName | selection.ServedImage
 ) -> Iterator[running.RunningServer]:
-    """The server of ``image``, a number or one that was selected with its recipe, while the block runs. It runs beside
-    the model's own server if the memory suffices for both, else in its place; `serve_again` starts the model's own.
-    Raises ServeFailedError if it does not answer within its limit, ConflictError if there is no room for it."""
+    """Serves ``image``, a number or an image selected with its recipe, during the block: beside the model's own server
+    if the memory suffices for both, otherwise in its place. `serve_again` starts the model's own server afterwards.
+    Raises ServeFailedError if the candidate does not answer in time, ConflictError if the memory does not suffice."""
     prepared, started, limit = start_candidate(workspace, request, image)
     workspace.report(WaitingStarted())
     seconds = readiness.wait_until_ready(workspace, started, limit=limit)
@@ -179,8 +180,8 @@ def candidate_server(
 def start_candidate(
     workspace: Workspace, request: ServeRequest, image: ImageName | selection.ServedImage
 ) -> tuple[PreparedServer, starting.StartedServer, float]:
-    """Starts the server of a candidate beside the model's own, or in its place. Returns its preparation, the server and
-    the limit of its start in seconds. Raises ConflictError if there is no room for it."""
+    """Starts the server of a candidate beside the model's own server, or in its place. Returns the preparation, the
+    server, and the time limit of the start in seconds. Raises ConflictError if the memory does not suffice."""
     prepared = preparation.prepare_candidate(workspace, request, image)
     make_room(workspace, request.text, prepared)
     lock = lock_file.read_project_lock(workspace.project)
@@ -189,19 +190,20 @@ def start_candidate(
 
 
 def server_of(workspace: Workspace, recipe: Recipe | None) -> running.RunningServer | None:
-    """The server of the recipe, on this engine or on nodes."""
+    """The server of the recipe on this engine or on nodes, or None."""
     return running.pick(workspace.project, running.find_all(workspace), recipe.file) if recipe else None
 
 
 def request_as_before(workspace: Workspace, recipe: Recipe) -> ServeRequest:
-    """The request that the model's server was started with, by its container, which stays while a candidate takes its
-    place; a plain request without such a container."""
+    """The request that started the model's server, read from its container, which still exists while a candidate takes
+    its place. Without a container, a plain request."""
     server = server_of(workspace, recipe)
     return servers.as_before(server.labels if server else {}, ServeRequest(recipe.file, {}))
 
 
 def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None:
-    """Stops the model's own server if the memory does not suffice for both. It returns when the machine restarts."""
+    """Stops the model's own server if the memory does not suffice for both. The engine starts it again if the machine
+    restarts."""
     own = running.pick(workspace.project, running.find_all(workspace), text)
     if own is None:
         starting.require_room(prepared, (), workspace.report)
@@ -213,8 +215,7 @@ def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None
 
 
 def serve_again(workspace: Workspace, recipe: Recipe, *, detach: bool = False) -> None:
-    """Starts the model's own server again if it does not run, as its container says, or else its recipe. ^C ends only
-    the wait for its answer, which ``detach`` leaves out."""
+    """Starts the model's own server again unless it runs, with the settings of its container or else its recipe."""
     server = server_of(workspace, recipe)
     if server and server.head.service.is_up:
         return
@@ -232,8 +233,8 @@ def serve_again(workspace: Workspace, recipe: Recipe, *, detach: bool = False) -
 
 
 def prove_image(workspace: Workspace, image: str, models: Sequence[str] = ()) -> tuple[run_record.ProvedImage, ...]:
-    """Proves the numbered image called ``image`` for ``models``, or all that are paired with it, and keeps the result.
-    Raises UsageError for an unknown image or model, ImageStateError if the engine lacks the recorded image,
+    """Proves the numbered image called ``image`` for ``models``, or for all models that are paired with it, and records
+    the result. Raises UsageError for an unknown image or model, ImageStateError if the engine lacks the recorded image,
     ImageContentsError for an image that cannot be proven, FileProblemsError for a bad recipe or damaged evidence."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
@@ -255,8 +256,8 @@ def prove_image(workspace: Workspace, image: str, models: Sequence[str] = ()) ->
 def accept_changes(
     project: Project, image: str, models: Sequence[str], note: str
 ) -> tuple[run_record.ProvedImage, ...]:
-    """Accepts the changes that the last proof of each model found: the next proofs are compared with them. Raises
-    UsageError for a model without a proof, or with a failed one; NothingToDoError if no proof found changes."""
+    """Accepts the changes that the last proof of each model found: later proofs are compared with them. Raises
+    UsageError for a model without a proof or with a failed proof, NothingToDoError if no proof found changes."""
     name, _ = status.named_number(project, lock_file.read_project_lock(project), image)
     runs = run_record.of_image(project, name)
     wanted = tuple(models) or tuple(dict.fromkeys(run.subject.model or "" for run in runs if run.kind == "prove"))
@@ -278,13 +279,13 @@ def accept_changes(
 
 
 def _pairings(workspace: Workspace, lock: Lock, name: ImageName, texts: Sequence[str]) -> Iterator[prove.ProvedPairing]:
-    """The models, or models of recipes, called ``texts`` (empty: all that the image serves) with their recipes. Raises
-    UsageError if there is none, or how to serve one is not known."""
+    """The models of ``texts``, which name models or recipes, with their recipes. Empty ``texts`` mean all models that
+    the image serves. Raises UsageError if there is no model, or a named model has no recipe."""
     project, is_any = workspace.project, False
     for text in texts or lock.models_on(name):
         model = text
         if text in lock.models:
-            # The recipe by which this image serves the model, or by which the model is served now.
+            # The recipe with which this image serves the model, or else the recipe that serves the model now.
             pairing = standing.pairing_of(lock, name, text) or lock.models[text].pairing
             path = recipe.recorded(project, pairing.recipe)
             used = recipe.load_recipe(project, path) if path else None

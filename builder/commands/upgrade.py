@@ -1,7 +1,7 @@
-"""The upgrade command makes new pins, builds a candidate, and decides by its evidence.
+"""The upgrade command makes new pins, builds a candidate, and accepts or rejects it by its evidence.
 
-The command and the journal's states come first, then the steps: the target, the build, the proof, the measurements, the
-move of the pointers, the server, and the report. A killed upgrade continues from its journal.
+The command and the states of the journal come first, then the steps: the target, the build, the proof, the
+measurements, the move of the pointers, the server, and the report. A killed upgrade continues from its journal.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class UpgradeReport:
     """A finished upgrade: the ``changes`` between the two images, their last ``runs`` side by side, and the image that
-    serves, empty if none does. ``machine`` lists what changed in the machine since the image before worked."""
+    is ``served`` (empty if none is). ``machine`` lists changes of the machine since the previous image worked; they may
+    also be the reason."""
 
     upgrade: Upgrade
     changes: tuple[str, ...]
@@ -59,12 +60,13 @@ def upgrade_image(
     older: bool = False,
     machine_differs: bool = False,
 ) -> UpgradeReport:
-    """Upgrades the model, or the model of the recipe, called ``text``: builds a candidate with the sources of
-    ``update`` (all if empty) resolved again, proves and measures it, and moves pins and pointers if nothing is missing.
-    ``older`` allows older packages or sources, ``machine_differs`` a machine that changed since the present image
-    worked. An interrupted upgrade continues. Any error on the way rejects the candidate and is in the report; the model
-    is then served as before. Raises ConflictError if the interrupted upgrade was for other sources, or the machine
-    changed."""
+    """Upgrades ``text``, a model or the model of a recipe. Resolves the sources of ``update`` (all if empty) again,
+    builds a candidate, proves and measures it, and moves pins and pointers if no evidence is missing. ``older`` allows
+    older packages or sources. ``machine_differs`` allows a machine that changed since the present image worked.
+
+    An interrupted upgrade continues. Any error on the way rejects the candidate and is reported; the model is then
+    served as before. Raises ConflictError if the interrupted upgrade was for other sources, or the machine changed.
+    """
     fresh = _begun(workspace, text, update, older=older)
     journal = upgrade_journal.journal_of(workspace.project, fresh.model)
     with journal.hold():
@@ -84,7 +86,7 @@ def upgrade_image(
 
 
 def abort_upgrade(workspace: Workspace, text: str) -> UpgradeReport:
-    """Gives up an interrupted upgrade: the model is served as before, and the candidate stays, with its evidence."""
+    """Cancels an interrupted upgrade: the model is served as before. The candidate and its evidence are kept."""
     fresh = _begun(workspace, text, {})
     journal = upgrade_journal.journal_of(workspace.project, fresh.model)
     with journal.hold():
@@ -103,12 +105,12 @@ def abort_upgrade(workspace: Workspace, text: str) -> UpgradeReport:
 def preview_upgrade(
     workspace: Workspace, text: str, update: Mapping[str, str | None]
 ) -> tuple[tuple[PlannedImage, BuildOutlook], ...]:
-    """The plan of the candidate that `upgrade_image` would build; nothing is built, moved or recorded."""
+    """The plan of the candidate that `upgrade_image` would build. Nothing is built, moved or recorded."""
     return build.preview_build(workspace, _request(workspace, _begun(workspace, text, update)))
 
 
 def _begun(workspace: Workspace, text: str, update: Mapping[str, str | None], *, older: bool = False) -> Upgrade:
-    """The upgrade that ``text`` means. Raises UsageError if it means no model, or ``update`` names no source of it."""
+    """The upgrade of ``text``. Raises UsageError if ``text`` names no model, or ``update`` names an unknown source."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     if text in lock.models:
@@ -142,7 +144,7 @@ def _begun(workspace: Workspace, text: str, update: Mapping[str, str | None], *,
 
 
 def _interrupted(project: Project, fresh: Upgrade) -> Upgrade | None:
-    """The upgrade in the journal. Anybody may have written that: ``fresh`` says what is built and served."""
+    """The upgrade in the journal, or None. The journal is untrusted, so recipe and model come from ``fresh``."""
     upgrade = upgrade_journal.journal_of(project, fresh.model).read()
     return upgrade and replace(upgrade, target=fresh.target, model=fresh.model)
 
@@ -152,7 +154,7 @@ def _machine_since(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
     return why.machine_since(workspace, before, upgrade.model) if before else ()
 
 
-# The steps. Each can be repeated: a build has its cache, evidence that exists is not taken again, and the move is one
+# The steps. Each can be repeated: a build uses its cache, existing evidence is not measured again, and the move is one
 # transaction.
 
 
@@ -161,7 +163,7 @@ def _ended(upgrade: Upgrade, result: Result, *reasons: str) -> Upgrade:
 
 
 def _finished(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
-    """Takes every step that is left. If ^C, SIGTERM or a hang-up ends this early, the model is served as before."""
+    """Runs all remaining steps. If ^C, SIGTERM or a closed terminal ends this early, the model is served as before."""
     # Before the servers start: a candidate that answers records the machine again.
     differences = _machine_since(workspace, upgrade)
     journal = upgrade_journal.journal_of(workspace.project, upgrade.model)
@@ -181,8 +183,8 @@ def _finished(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
 
 
 def _decided(workspace: Workspace, upgrade: Upgrade) -> Upgrade:
-    """Builds the candidate, tests it, and moves pins and pointers if nothing is missing; returns the upgrade with its
-    result. Any error rejects the candidate."""
+    """Builds the candidate, tests it, and moves pins and pointers if no evidence is missing. Returns the upgrade with
+    its result. Any error rejects the candidate."""
     step = "build"
     try:
         if not upgrade.candidate:
@@ -191,7 +193,7 @@ def _decided(workspace: Workspace, upgrade: Upgrade) -> Upgrade:
             upgrade_journal.journal_of(workspace.project, upgrade.model).write(upgrade)
         if upgrade.candidate == upgrade.before:
             return _ended(upgrade, "unchanged")
-        if _is_moved(lock_file.read_project_lock(workspace.project), upgrade):  # it was killed right after the move
+        if _is_moved(lock_file.read_project_lock(workspace.project), upgrade):  # killed right after the move
             return _ended(upgrade, "promoted")
         for step, act in (("prove", _prove), ("measure", _measure), ("promote", _promote)):  # noqa: B007
             if reasons := act(workspace, upgrade):
@@ -218,13 +220,13 @@ def _request(workspace: Workspace, upgrade: Upgrade) -> BuildRequest:
 
 def _recipe(workspace: Workspace, upgrade: Upgrade) -> Recipe:
     recipe = build_target.find_target(workspace.project, upgrade.target).recipe
-    if recipe is None:  # it was removed meanwhile
+    if recipe is None:  # the recipe was removed during the upgrade
         raise UsageError(f"{upgrade.target} is no longer a recipe")
     return recipe
 
 
 def _prove(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    """Proves the candidate unless that is done; returns what is broken, so that it is not measured."""
+    """Proves the candidate unless it is already proven. Returns the failures; a broken candidate is not measured."""
     name = upgrade.candidate_image
     runs = [run for run in run_record.of_image(workspace.project, name) if run.subject.model == upgrade.model]
     latest = standing.latest(runs, "prove")
@@ -235,18 +237,18 @@ def _prove(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
     return tuple(f"{each.check} at {each.at}: {next(iter(each.text.splitlines()), '')}" for each in broken)
 
 
-# The measurements: what the model requires of the candidate.
+# The measurements that the model requires of the candidate.
 
 
 def _lacking(workspace: Workspace, name: ImageName, model: str) -> tuple[requirements.MissingEvidence, ...]:
-    """The evidence that ``model`` requires and ``name`` lacks."""
+    """The evidence that ``model`` requires and the image ``name`` lacks."""
     lock = lock_file.read_project_lock(workspace.project)
     return requirements.missing(workspace.project, lock, name, model, environ=workspace.environment)
 
 
 def _measure(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    """Measures all that is required; returns what did not pass. The candidate's answers are compared with the current
-    image's if nothing else is missing."""
+    """Measures everything that is required, and returns what did not pass. If nothing else is missing, the answers of
+    the candidate are compared with the answers of the current image."""
     name, model = upgrade.candidate_image, upgrade.model
     request = measuring.request_as_before(workspace, _recipe(workspace, upgrade))
     failed = _measure_in_rounds(workspace, upgrade, request)
@@ -259,9 +261,9 @@ def _measure(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
 
 
 def _measure_in_rounds(workspace: Workspace, upgrade: Upgrade, request: ServeRequest) -> str:
-    """Takes the required probes and figures of the candidate. A figure to compare is measured in turn with the current
-    image, in as many rounds as it takes to tell the two apart; after a failure there is no further round. Returns why
-    the current image failed, or nothing."""
+    """Runs the probes and measures the figures that are required of the candidate. Figures to compare are measured for
+    the current image and the candidate in turn, until the difference is clear. No round follows a failure. Returns why
+    the current image failed, or an empty text."""
     name, model = upgrade.candidate_image, upgrade.model
     failed = ""
     for number in range(requirements.MOST_ROUNDS):
@@ -283,8 +285,8 @@ def _measure_in_rounds(workspace: Workspace, upgrade: Upgrade, request: ServeReq
 
 
 def measure_current(workspace: Workspace, model: str, figures: Sequence[RequiredFigure]) -> str:
-    """Measures ``figures`` of the image that serves ``model`` now. Returns why that failed, or nothing. A failure is
-    not kept: an upgrade judges its candidate, and not the current image."""
+    """Measures ``figures`` of the image that serves ``model`` now. Returns why that failed, or an empty text. A failure
+    is not recorded: an upgrade judges only its candidate."""
     for profile in _profiles(workspace, figures):
         with measuring.chosen_server(workspace, model) as server:
             outcome = measuring.measure_server(workspace, server, profile)
@@ -296,7 +298,7 @@ def measure_current(workspace: Workspace, model: str, figures: Sequence[Required
 
 
 def _probe(workspace: Workspace, name: ImageName, model: str, server: MeasuredServer) -> bool:
-    """Runs the probes that ``name`` lacks against its server and keeps the results. False if one did not pass."""
+    """Runs the probes that ``name`` lacks on its server, and records the results. False if a probe did not pass."""
     for each in [each.name for each in _lacking(workspace, name, model) if each.kind == "probe"]:
         probes.require(workspace.project, each)
         outcome = probes.run_probe(workspace.project, server.model, each, workspace.environment, workspace.report)
@@ -309,7 +311,8 @@ def _probe(workspace: Workspace, name: ImageName, model: str, server: MeasuredSe
 def measure(
     workspace: Workspace, name: ImageName, model: str, server: MeasuredServer, also: Sequence[RequiredFigure]
 ) -> bool:
-    """Measures the figures that ``name`` lacks, and ``also``, and keeps the results. False if a bench failed."""
+    """Measures the figures that ``name`` lacks and the figures ``also``, and records the results. False if a bench
+    failed."""
     lacking = {each.name for each in _lacking(workspace, name, model) if each.kind == "bench"}
     lock = lock_file.read_project_lock(workspace.project)
     recipe = requirements.recipe_of(workspace.project, lock, name, model)
@@ -323,7 +326,7 @@ def measure(
 
 
 def _profiles(workspace: Workspace, figures: Sequence[RequiredFigure]) -> tuple[BenchProfile, ...]:
-    """The fewest bench profiles that measure all of ``figures``, for each the shortest."""
+    """The fewest bench profiles that measure all ``figures``, preferring the shortest."""
 
     def length(profile: BenchProfile) -> tuple[int, int]:
         runs = len(profile.pp) * len(profile.tg) * len(profile.concurrency) * profile.runs
@@ -347,19 +350,19 @@ def _profiles(workspace: Workspace, figures: Sequence[RequiredFigure]) -> tuple[
     return tuple(chosen.values())
 
 
-# Pins, pairing and ``latest`` move to the candidate, all in one transaction.
+# Moving pins, pairing and ``latest`` to the candidate in one transaction.
 
 
 def _promote(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    """Moves pins, pairing and ``latest`` in one transaction, or nothing at all: returns the reasons then. ``latest``
-    moves only from the image before, or from nowhere."""
+    """Moves pins, pairing and ``latest`` in one transaction. If it cannot, it moves nothing and returns the reasons.
+    ``latest`` moves only if it is unset, or names the previous image."""
     name, before = upgrade.candidate_image, upgrade.image_before
     # The candidate was built with these pins.
     pins = lock_file.read_record(workspace.project.build_directory(name.repository, name.number)).pins
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
         paired = lock.models.get(upgrade.model)
-        if paired and before and paired.pairing.image != before:  # by the user
+        if paired and before and paired.pairing.image != before:  # the user moved it
             return (f"another command paired {upgrade.model} with {paired.pairing.image} during the upgrade",)
         if lacking := _lacking(workspace, name, upgrade.model):
             return tuple(map(str, lacking))
@@ -387,7 +390,7 @@ def _is_moved(lock: Lock, upgrade: Upgrade) -> bool:
 
 
 def _settle(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    """Leaves the server on what counts now, if one was running at the start; returns notes on that."""
+    """Serves the image that the result selects, if a server ran at the start. Returns notes about the server."""
     if upgrade.result != "promoted":
         serve_as_before(workspace, upgrade)
         return ()
@@ -401,14 +404,14 @@ def _settle(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
 
 
 def serve_as_before(workspace: Workspace, upgrade: Upgrade) -> None:
-    """Ends what a candidate left, and starts the model's own server again, as it was, if it ran at the start."""
+    """Removes what a candidate left. If the model's own server ran at the start, starts it again unchanged."""
     work_folder.remove_stale(workspace)
     if recipe := _without_candidates(workspace, upgrade):
         measuring.serve_again(workspace, recipe)
 
 
 def _without_candidates(workspace: Workspace, upgrade: Upgrade) -> Recipe | None:
-    """Ends what is left of candidates; returns the recipe of the server that ran at the start, None if none did."""
+    """Stops servers of candidates. Returns the recipe of the server that ran at the start (None if no server ran)."""
     recipe = _recipe(workspace, upgrade)
     servers.stop_candidates(workspace, recipe.file, "the candidate of an upgrade")
     return recipe if upgrade.served else None

@@ -1,7 +1,7 @@
-"""The why command: when a model worked last, and everything that differs now.
+"""The why command: when a model last worked, and everything that differs now.
 
-The states that worked come first, then the present state and the comparison, then the machine alone: other commands ask
-about it before they blame an image. Nothing is built, and the network is used only for other nodes.
+The states that worked come first, then the present state, the comparison, and the machine alone: other commands check
+the machine before they blame an image. Nothing is built, and the network is used only for other nodes.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from builder.serving.server_log import ChoiceChange
 
 
-# The states that worked: starts that answered, and runs of evidence that passed.
+# The states that worked: server starts that answered, and runs of evidence that passed.
 
 
 @dataclass(frozen=True)
 class WorkingState:
-    """A state in which a model worked: ``how`` that is known, the image with its fingerprint, and the facts. If the
-    options are unknown, the ``served`` of the facts names no recipe."""
+    """A state in which a model worked: ``how`` this is known, the image with its fingerprint, and the facts. If the
+    options are unknown, ``facts.served`` names no recipe."""
 
     how: str
     image: ImageName
@@ -61,7 +61,7 @@ class WorkingState:
 
 
 def working_states(project: Project, lock: Lock, model: str) -> tuple[WorkingState, ...]:
-    """The states that worked, the latest first. An image that is marked bad has none."""
+    """The states that worked, the latest first. Images that are marked bad are left out."""
     return tuple(sorted(_working(project, lock, model), key=lambda state: state.when, reverse=True))
 
 
@@ -75,7 +75,7 @@ def _working(project: Project, lock: Lock, model: str) -> Iterator[WorkingState]
         for repository, record in lock.images.items()
         for number, image in record.numbers.items()
     ]
-    # Several names may have one fingerprint: the latest pairing's name counts.
+    # Several names may have the same fingerprint: the name of the latest pairing is used.
     names = {
         image.fingerprint: name
         for name, image in sorted(every, key=lambda pair: order.get(pair[0], -1))
@@ -88,7 +88,7 @@ def _working(project: Project, lock: Lock, model: str) -> Iterator[WorkingState]
     for fingerprint, name in names.items():
         for run in run_record.look_for_runs(project, name).runs:
             subject = run.subject
-            # A proof runs no server, and a comparison serves a candidate with any arguments.
+            # A proof runs no server, and a comparison may serve a candidate with other arguments.
             if run.verdict != "pass" or run.kind in {"prove", "same"} or subject.model != model:
                 continue
             machines = (subject.machine, *subject.workers) if subject.machine else ()
@@ -101,8 +101,9 @@ def _working(project: Project, lock: Lock, model: str) -> Iterator[WorkingState]
 
 @dataclass(frozen=True)
 class _Now:
-    """The present state of a model: its selected image, the machines with the names of their nodes, vLLM's choices in
-    the last start, its options then, the options that the recipe ``alone`` gives, and the cause of a failure."""
+    """The present state of a model: its selected image, the machines with the names of their nodes, the cause of a
+    failure, and vLLM's choices (``chosen``) and options (``served``) in the last start. ``alone`` are the options that
+    the recipe gives without the settings of a start."""
 
     workspace: Workspace
     lock: Lock
@@ -137,7 +138,7 @@ def _read_now(workspace: Workspace, lock: Lock, selected: SelectedImage, last: W
             lines = [line.text for line in log]
         nodes = _nodes(server)
     names, machines = _machines(workspace, nodes)
-    if service and service.is_up:  # it takes the memory itself
+    if service and service.is_up:  # the server itself uses the memory
         machines = tuple(replace(each, available=0) for each in machines)
     goes_on = service is not None and service.is_up and not service.restarts
     labels = server.labels if server else {}
@@ -155,7 +156,7 @@ def _read_now(workspace: Workspace, lock: Lock, selected: SelectedImage, last: W
 
 
 def _server(workspace: Workspace, text: str) -> RunningServer | None:
-    """The server of a model or a recipe, or with this name; None if it is not found, or its engine does not answer."""
+    """The server of a model or recipe, or with this name. None if it is not found, or its engine does not answer."""
     with suppress(BuilderError):
         return running.pick(workspace.project, running.find_all(workspace), text)
     return None
@@ -166,14 +167,14 @@ def _nodes(server: RunningServer) -> tuple[str, ...]:
 
 
 def _configured(project: Project, nodes: Sequence[str]) -> Sequence[str]:
-    """The nodes, or none if one of them is not in builder.yaml."""
+    """The nodes, or an empty tuple if one of them is not in builder.yaml."""
     configured = {node.name for node in configuration.load_configuration(project).nodes}
     return nodes if configured.issuperset(nodes) else ()
 
 
 def _machines(workspace: Workspace, nodes: Sequence[str]) -> tuple[tuple[str, ...], tuple[Machine, ...]]:
-    """The names of the nodes with their machines; the user's own machine has no name. The record of a node that does
-    not answer at once is empty."""
+    """The names of the nodes, and their machines. The user's own machine has an empty name. The record of a node that
+    does not answer in time is empty."""
     if not nodes:
         return ("",), (machine.read_machine(workspace.engine, workspace.environment),)
     environ = workspace.environment
@@ -188,7 +189,7 @@ def _machines(workspace: Workspace, nodes: Sequence[str]) -> tuple[tuple[str, ..
 def _last_failure(
     project: Project, selected: SelectedImage, since: str
 ) -> tuple[list[str], readiness.FailedStart | None]:
-    """The log and the record of the last start that failed, if that was after ``since``."""
+    """The log and the record of the last failed start, if it was after ``since``."""
     name = container.service_name(selected.recipe.name)
     logs = readiness.kept_logs(project, name)
     if not logs or words.timestamp_of(datetime.fromtimestamp(logs[-1].stat().st_mtime, UTC)) < since:
@@ -201,10 +202,12 @@ def _last_failure(
 
 @dataclass(frozen=True)
 class WhyReport:
-    """The last state in which the ``model`` worked is ``since``: None if none is known, or nothing differs.
+    """The comparison of a ``model`` with ``since``, the last state in which it worked. ``since`` is None if no such
+    state is known, or nothing differs.
 
-    ``as_now`` is when it last worked exactly as it is now, empty if it never did. ``causes`` are ranked, ``chosen`` are
-    vLLM's choices that differ, ``unknown`` says what could not be compared, ``advisories`` apply to the present state.
+    ``as_now`` is the last time at which the model worked in exactly the present state; empty if it never did.
+    ``causes`` are ranked. ``chosen`` are vLLM's choices that differ, ``unknown`` says what could not be compared,
+    ``advisories`` apply to the present state.
     """
 
     model: str
@@ -219,8 +222,8 @@ class WhyReport:
 
 
 def explain_change(workspace: Workspace, text: str) -> WhyReport:
-    """Compares a model, or the model of a recipe or of a running server, with the last state in which it worked and
-    that differs from now. Raises NothingToDoError if no such state is recorded, and what selecting its image does."""
+    """Compares a model, or the model of a recipe or running server, with the last different state in which it worked.
+    Raises NothingToDoError if no state is recorded in which it worked, and the errors of selecting its image."""
     lock = lock_file.read_project_lock(workspace.project)
     if text not in lock.models and (server := _server(workspace, text)):
         text = server.labels.get(f"{LABEL}.recipe") or text
@@ -242,13 +245,13 @@ def explain_change(workspace: Workspace, text: str) -> WhyReport:
             return report
         alike = alike or report
         as_now = as_now or ("" if report.unknown else state.when)
-    if alike and not as_now:  # nothing differs in what is known
+    if alike and not as_now:  # no known value differs
         return alike
     return WhyReport(model, selected.image, now.failure, None, as_now, advisories=advisories)
 
 
 def present_advisories(project: Project, selected: SelectedImage, machines: Sequence[Machine]) -> Iterator[str]:
-    """The advisories that apply now, each with its remedy."""
+    """The advisories that apply to the present state, each with its remedy."""
     facts = advice.machine_facts(machines[0]) if machines else {}
     for each in advised_by_id(project, selected, machines, facts).values():
         yield f"{each.message} → {each.remedy}"
@@ -257,7 +260,7 @@ def present_advisories(project: Project, selected: SelectedImage, machines: Sequ
 def advised_by_id(
     project: Project, selected: SelectedImage, machines: Sequence[Machine], facts: NewFacts
 ) -> dict[str, Diagnosis]:
-    """The advisories that apply to an image on machines with these ``facts``, by id. A linked machine counts as two."""
+    """The advisories, by id, for an image on machines with these ``facts``. A machine with a link counts as two."""
     count = max(len(machines), 1 + any(each.links for each in machines))
     nodes = configuration.load_configuration(project).nodes[:count] if count > 1 else ()
     diagnoses = advice.of_selection(project, selected, nodes, {**facts, "nodes": count})
@@ -294,7 +297,7 @@ def _machine_changes(
 
 
 def _machine_faults(now: _Now, machines: Sequence[Machine]) -> dict[str, str]:
-    """The known faults of the present kernel and driver that the earlier ``machines`` lacked."""
+    """The known faults of the present kernel and driver that the earlier ``machines`` did not have."""
     broken: dict[str, str] = {}
     for old, new in zip(machines, now.machines, strict=False):
         before = advice.machine_facts(old)
@@ -309,7 +312,7 @@ def _machine_faults(now: _Now, machines: Sequence[Machine]) -> dict[str, str]:
 def _image_causes(
     now: _Now, model: str, image: ImageName, kind: FailureKind, chosen: Sequence[ChoiceChange], *, has_worked: bool
 ) -> Iterator[LikelyCause]:
-    """The image as one cause, and each of its mods that changed as another."""
+    """One cause for the image, and one cause for each changed mod."""
     paired = now.lock.models.get(model)
     is_previous = paired is not None and paired.previous and paired.previous[0].image == image
     undo = f"`builder rollback {model}{'' if is_previous else f' --to {image.number}'}`"
@@ -339,11 +342,11 @@ def _image_causes(
         yield likely_causes.mod_cause(f"mod {mod.name} {mod.kind}", paths, undo, kind)
 
 
-# The machine alone: an image is blamed only if the machine did not change since the good image worked.
+# The machine alone: an image is blamed only if the machine is unchanged since the good image worked.
 
-# Parts that decide if and how a server runs. Any update of the system changes others.
+# The parts that decide if and how a server runs. The other parts change with any system update.
 _DECISIVE = frozenset({"kernel", "driver", "parameters", "CMA", "links", "GPU", "memory"})
-# The firmware of the board, the GPU and the links, by the names of the kernel and of fwupd.
+# The firmware of the board, the GPU and the links, as named by the kernel and fwupd.
 _VITAL = re.compile(
     r"BIOS|embedded controller|GPU Firmware|Video BIOS|RoCE .*"
     r"|fwupd .*(?:System|Embedded|UEFI Device|SoC|GPU|ConnectX|Power|PD Controller).*"
@@ -351,8 +354,8 @@ _VITAL = re.compile(
 
 
 def machine_since(workspace: Workspace, name: ImageName, model: str) -> tuple[str, ...]:
-    """The differences in the machines since the image ``name`` worked for a model, a line each; empty if nothing that
-    decides differs, or no machine is recorded."""
+    """The decisive changes of the machines since the image ``name`` worked for a model, one line each. Empty if nothing
+    decisive changed, or no machine is recorded."""
     lock = lock_file.read_project_lock(workspace.project)
     record = lock.image(name)
     states = (
@@ -377,8 +380,8 @@ def machine_since(workspace: Workspace, name: ImageName, model: str) -> tuple[st
 
 
 def require_same_machine(name: ImageName, changes: Sequence[str], subject: str) -> None:
-    """Raises ConflictError if there are ``changes`` of the machine since the image ``name`` worked: another image would
-    be blamed for what the machine does. ``subject`` is what the user typed."""
+    """Raises ConflictError if the machine has ``changes`` since the image ``name`` worked: the machine may be the
+    cause, not another image. ``subject`` is the name that the user typed."""
     if changes:
         raise ConflictError(
             "\n".join([f"the machine changed since {name} worked, so the image may not be the cause", *changes]),

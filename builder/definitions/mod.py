@@ -1,7 +1,7 @@
 """A mod is a change that is baked into an image: ``mods/NAME/`` or ``mods/NAME.zip``, with a run.sh or a mod.yaml.
 
-The mod and its loading come first, then its files, its problems, the known sources of mods, the facts that the text of
-a script tells, and the digests that are written into mod.yaml. Nothing on this page runs a script.
+The mod and its loading come first, then its files, its problems, the known sources of mods, facts read from the text of
+a script, and the digests that are written into mod.yaml. This module never runs a script.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 FETCHED = ".fetched"
-"""The folder, in a mod's folder of a build directory, that holds the files fetched from addresses."""
+"""The folder of the files fetched from addresses, in a mod's folder of a build directory."""
 
 
 def is_address(source: str) -> bool:
@@ -41,7 +41,7 @@ def is_address(source: str) -> bool:
 
 
 def file_name(address: str) -> str:
-    """The name of the file at ``address``, without a query; empty where the address has none."""
+    """The name of the file at ``address``, without a query. Empty if the address names no file."""
     from urllib.parse import unquote, urlsplit
 
     return unquote(urlsplit(address).path).rpartition("/")[2]
@@ -49,9 +49,10 @@ def file_name(address: str) -> str:
 
 @dataclass(frozen=True)
 class FileCopy:
-    """A file or folder ``source`` of the mod, or the address of a file with the digest ``sha256``, that is copied to
-    ``to``, an absolute path or one relative to the workspace. ``.``, or a slash at the end, means into that folder;
-    otherwise ``to`` is the new path itself. A folder is merged into an existing one."""
+    """A copy of ``source``, a file or folder of the mod or the address of a file with the digest ``sha256``.
+
+    ``to`` is an absolute path, or relative to the workspace. If it is ``.`` or ends with a slash, the copy is put into
+    that folder; otherwise ``to`` is the path of the copy. A folder is merged into an existing folder."""
 
     source: str
     to: str
@@ -69,11 +70,12 @@ class FileCopy:
 
 @dataclass(frozen=True)
 class ModPatch:
-    """A unified diff ``file`` of the mod, applied in the folder that contains the importable ``package``, so that a
-    diff from the package's repository fits with ``strip`` 1. Images with versions outside ``version`` leave it out.
+    """A unified diff ``file`` of the mod, applied in the folder of the importable ``package``, so that a diff from the
+    package's repository fits with ``strip`` 1. Packages outside the versions ``version`` are not patched.
 
-    The first that holds counts: ``git apply`` accepts it with its full context; its reverse applies, so it is applied
-    already; ``git apply -C1`` accepts it, and the reduced context is reported. Anything else is an error.
+    The first case that applies counts: ``git apply`` accepts the diff with its full context; the reverse of the diff
+    applies, so the patch is already applied; ``git apply -C1`` accepts the diff, and the reduced context is reported.
+    Anything else is an error.
     """
 
     file: str
@@ -82,7 +84,7 @@ class ModPatch:
     version: str = ""
 
     def fits(self, version: str) -> bool:
-        """True if it is for this version of its package. Development versions count as versions."""
+        """True if the patch is for this version of its package, which may be a development version."""
         if not self.version:
             return True
         from packaging.specifiers import SpecifierSet
@@ -93,7 +95,7 @@ class ModPatch:
 @dataclass(frozen=True)
 class ModCheck:
     """A check of the finished image: a file exists, a file contains a text, or a script of the mod exits with 0. With
-    ``gpu`` it runs only where the engine has an NVIDIA GPU."""
+    ``gpu``, the check runs only if the engine has an NVIDIA GPU."""
 
     file: str | None = None
     contains: str | None = None
@@ -105,10 +107,10 @@ class ModCheck:
 class Mod:
     """A mod as read. ``described`` is true for a mod with a mod.yaml; the downloads of a bare run.sh cannot be pinned.
 
-    Its steps, in this order: ``packages`` are installed, ``copies`` made, ``patches`` applied, and the script ``run``
-    is run for at most ``seconds``; ``env`` is set in the image. ``requires`` maps the name of a pinned source or
-    package to its versions (PEP 440). ``file`` is what errors point at: its mod.yaml, whose text is ``yaml``, or the
-    mod itself. ``fetched`` are the files from addresses, once they are here.
+    A mod installs its ``packages``, makes its ``copies``, applies its ``patches``, and runs the script ``run`` for at
+    most ``seconds``, in this order. ``env`` is set in the image. ``requires`` maps the name of a pinned source or
+    package to its accepted versions (PEP 440). Errors point at ``file``: the mod.yaml, whose text is ``yaml``, or the
+    mod itself. ``fetched`` are the downloaded files from addresses.
     """
 
     name: str
@@ -133,8 +135,8 @@ class Mod:
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 over everything that is baked or checked: the names, bytes and execute bits of its files, and the
-        steps in mod.yaml; of a file from an address its digest. The same on every machine and checkout."""
+        """SHA-256 over everything that is baked or checked: the names, bytes and execute bits of the mod's files, the
+        digests of files from addresses, and the steps in mod.yaml. Every machine and checkout gets the same hash."""
         steps = {
             "run": [self.run, self.network, self.seconds, self.may_be_empty],
             "files": [[copy.staged, copy.to] for copy in self.copies],
@@ -150,13 +152,13 @@ class Mod:
         return f"sha256:{digest.hexdigest()}"
 
     def location(self, *path: str | int) -> Location:
-        """The location of the value at ``path`` in mod.yaml, or of the mod itself if it has no mod.yaml."""
+        """The location of the value at ``path`` in mod.yaml, or of the mod if it has no mod.yaml."""
         return yaml_file.location_of(path, self.yaml, self.file)
 
 
-# The time limit of a script in seconds, unless mod.yaml sets one: compiling kernels takes a while.
+# The default time limit of a script, in seconds: compiling kernels takes long.
 SCRIPT_SECONDS = 3600
-# A name is part of a path in the Dockerfile and of a step's name.
+# The name is part of a path in the Dockerfile and of the name of a build step.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
@@ -165,16 +167,16 @@ def mod_names(project: Project) -> tuple[str, ...]:
         return ()
     folders = {path.parent.name for kind in ("run.sh", "mod.yaml") for path in project.mods.glob(f"*/{kind}")}
     names_there = folders | {path.stem for path in project.mods.glob("*.zip")}
-    return tuple(sorted(name for name in names_there if not name.startswith(".")))  # others are on their way in or out
+    return tuple(sorted(name for name in names_there if not name.startswith(".")))  # hidden: being added or removed
 
 
 def name_of(text: str) -> str:
-    """The name in ``mods/NAME``, ``./mods/NAME/`` or ``mods/NAME.zip``, as recipes write it, or in a plain ``NAME``."""
+    """The mod's name in ``mods/NAME``, ``./mods/NAME/`` or ``mods/NAME.zip``, as recipes write it, or ``NAME``."""
     return text.removeprefix("./").removeprefix("mods/").rstrip("/").removesuffix(".zip")
 
 
 def load_mod(project: Project, text: str) -> Mod:
-    """Reads the mod ``NAME`` or ``mods/NAME``. Raises UsageError if there is none, FileProblemsError where it is
+    """Reads the mod ``NAME`` or ``mods/NAME``. Raises UsageError if it does not exist, FileProblemsError if it is
     invalid."""
     name = name_of(text)
     existing = mod_names(project)
@@ -234,8 +236,8 @@ def _unknown(project: Project, name: str, existing: Collection[str]) -> UsageErr
 
 
 def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:
-    """Reads each mod once, in the order given. Raises UsageError with all that do not exist, or else FileProblemsError
-    with the problems of all that are invalid."""
+    """Reads each mod once, in the order given. Raises UsageError that names all missing mods, or else FileProblemsError
+    with the problems of all invalid mods."""
     names, existing = dict.fromkeys(map(name_of, texts)), mod_names(project)
     if unknown := [_unknown(project, name, existing) for name in names if name not in existing]:
         hints = "\n".join(dict.fromkeys(error.hint for error in unknown))
@@ -246,7 +248,7 @@ def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:
 
 
 def readable_mods(project: Project, names: Iterable[str] | None = None) -> tuple[tuple[Mod, ...], tuple[Problem, ...]]:
-    """Reads the mods ``names``, or all of the project: the valid ones, and the problems of the others."""
+    """Reads the mods ``names``, or all mods of the project. Returns the valid mods, and the problems of the others."""
     mods: list[Mod] = []
     problems: list[Problem] = []
     for name in mod_names(project) if names is None else names:
@@ -258,8 +260,8 @@ def readable_mods(project: Project, names: Iterable[str] | None = None) -> tuple
 
 
 def unknown_mods(project: Project, texts: Iterable[str], location: Callable[[int], Location]) -> Iterator[Problem]:
-    """A problem for each of ``texts`` (``mods/NAME`` or ``NAME``) that names no mod of the project; ``location``
-    returns the location of the text with that index."""
+    """A problem for each of ``texts`` (``mods/NAME`` or ``NAME``) that names no mod of the project. ``location``
+    returns the location of the text with a given index."""
     existing = mod_names(project)
     for index, name in enumerate(map(name_of, texts)):
         if name not in existing:
@@ -267,26 +269,26 @@ def unknown_mods(project: Project, texts: Iterable[str], location: Callable[[int
 
 
 def no_mod(name: str, existing: Collection[str], remedy: str = "") -> str:
-    """The message for a file that names the mod ``name``, which is not among the ``existing`` ones; ``remedy`` says
-    how to get it, where that is known."""
-    # A name is only taken for a mistyped one if it is nearly the same.
+    """The message for a file that names the mod ``name``, which is not among the ``existing`` mods. ``remedy`` says how
+    to get the mod, if that is known."""
+    # Only a name that is nearly the same is suggested.
     suggestion = remedy or did_you_mean(name, existing, code=True, near=0.88)
     return f"no mod `{name}` in mods/; {suggestion or '`builder mods add` copies it from its repository'}"
 
 
-# The files of a mod, of which only plain files of its own are accepted. The same mod gives the same bytes on every
-# checkout: text has the line ends that git stores (LF), and only the owner's execute bit counts of the modes.
+# The files of a mod. Only plain files inside the mod are accepted. The same mod gives the same bytes on every checkout:
+# text has the line ends that git stores (LF), and of a file's mode only the owner's execute bit counts.
 
 DESCRIPTION = "mod.yaml"
 # Tools leave these in a working folder.
 LITTER = frozenset({".git", ".DS_Store", "__MACOSX", "__pycache__"})
-# These are no part of the change that a mod makes.
+# These files are not part of the change that a mod makes.
 _NOT_BAKED = LITTER | {DESCRIPTION, "README.md"}
 LARGEST_FILE = 64 * 1024 * 1024
 LARGEST_MOD = 256 * 1024 * 1024
 MOST_FILES = 10_000
 _REMEDY = "list larger files in `packages`, or download them in a script with `network: true`"
-# Zip: the bit of an encrypted entry, and the system whose entries carry modes.
+# Zip: the flag of an encrypted entry, and the system whose entries have file modes.
 _ENCRYPTED = 0x1
 _UNIX = 3
 _KIND, _LINK = 0o170000, 0o120000
@@ -296,7 +298,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True)
 class PlainFile:
-    """A file: its path in the folder that was asked for, its execute bit, and its bytes."""
+    """A file: its path relative to the folder that is read, its execute bit, and its bytes."""
 
     path: str
     executable: bool
@@ -305,7 +307,7 @@ class PlainFile:
 
 @dataclass(frozen=True)
 class ModContents:
-    """The text of a mod's mod.yaml, if it has one, which errors call ``yaml_file``, and its files sorted by path."""
+    """The text of a mod's mod.yaml (None if missing), the name of that file in errors, and the files sorted by path."""
 
     yaml_file: str
     yaml: str | None
@@ -313,13 +315,13 @@ class ModContents:
 
 
 def read_folder(folder: Path, shown: str) -> ModContents:
-    """Reads the mod in ``folder``, which errors call ``shown``. Raises FileProblemsError with every problem of its
+    """Reads the mod in ``folder``; errors call it ``shown``. Raises FileProblemsError with all problems of its
     files."""
     return _contents(shown, "", read_plain_files(folder, shown, _NOT_BAKED - {DESCRIPTION}))
 
 
 def _contents(shown: str, top: str, files: Collection[PlainFile]) -> ModContents:
-    """The mod in ``files``, which lie in the folder ``top`` of a zip. Text gets the line ends that git stores."""
+    """The mod in ``files``, which are in the folder ``top`` of a zip. Text gets the line ends that git stores."""
     is_script = {file.path: file.path.endswith(".sh") or file.content.startswith(b"#!") for file in files}
     wrong = (file.path for file in files if is_script[file.path] and b"\r\n" in file.content)
     require_no_problems(Problem(Location(f"{shown}/{top}{path}"), _CRLF) for path in wrong)
@@ -332,8 +334,8 @@ def _contents(shown: str, top: str, files: Collection[PlainFile]) -> ModContents
 
 
 def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTER) -> tuple[PlainFile, ...]:
-    """Reads the files in ``folder``, which errors call ``shown``, sorted by path, without the files and folders whose
-    names are ``left_out``. Raises FileProblemsError with every problem; a file that is too large is not read."""
+    """Reads the files in ``folder``, sorted by path; errors call the folder ``shown``. Skips files and folders whose
+    names are in ``left_out``. Raises FileProblemsError with all problems. Files that are too large are not read."""
     files: list[PlainFile] = []
     wrong: list[Problem] = []
     real, room = os.path.realpath(folder), LARGEST_MOD
@@ -361,8 +363,8 @@ def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTE
 
 
 def read_zip(path: Path, shown: str) -> ModContents:
-    """Reads the mod in the zip file ``path``, with its files at the top or all in one folder; errors call it ``shown``.
-    Raises FileProblemsError with every problem: paths that leave it, links, encryption, files that are too large."""
+    """Reads the mod in the zip file ``path``; errors call it ``shown``. Its files are at the top, or all in one folder.
+    Raises FileProblemsError with all problems: paths that leave the zip, links, encryption, and too large files."""
     import zipfile
 
     files: dict[str, PlainFile] = {}
@@ -379,13 +381,13 @@ def read_zip(path: Path, shown: str) -> ModContents:
                 if message or name in files:
                     wrong.append(Problem(Location(f"{shown}/{name}"), message or "the zip contains this file twice"))
                 else:
-                    # An entry's size is only a claim: no more than that is read, and zipfile compares the CRC.
+                    # The stated size may be wrong: at most that many bytes are read, and zipfile compares the CRC.
                     files[name] = PlainFile(name, bool(mode & 0o100), archive.open(entry).read(entry.file_size))
                 room -= entry.file_size
     except zip_errors() as error:
         raise FileProblemsError((Problem(Location(shown), f"this zip file cannot be read: {error}"),)) from None
     require_no_problems(wrong)
-    # NAME/ if everything is in that one folder.
+    # NAME/ if all files are in that one folder.
     own = [parts for name in files if (_NOT_BAKED - {DESCRIPTION}).isdisjoint(parts := name.split("/"))]
     tops = {parts[0] for parts in own}
     top = f"{tops.pop()}/" if len(tops) == 1 and all(len(parts) > 1 for parts in own) else ""
@@ -393,7 +395,7 @@ def read_zip(path: Path, shown: str) -> ModContents:
 
 
 def _unfit_name(name: str) -> str:
-    """The reason why no file of a mod may have this name, or nothing."""
+    """The reason why a mod's file cannot have this name; empty if it can."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -402,7 +404,7 @@ def _unfit_name(name: str) -> str:
 
 
 def _unfit_file(path: Path, folder: str, room: int) -> str:
-    """The reason why ``path`` cannot be a file of a mod that has ``room`` bytes left, or nothing."""
+    """The reason why ``path`` cannot be a file of a mod that has ``room`` bytes left; empty if it can."""
     if not Path(os.path.realpath(path)).is_relative_to(folder):
         return "a link that leaves the mod's folder; copy the file into the mod"
     if path.is_dir():
@@ -426,7 +428,7 @@ def _too_many(count: int, shown: str) -> Iterator[Problem]:
 
 
 def _as_stored(content: bytes) -> bytes:
-    """The bytes as git stores them with ``text=auto``: text with LF. Content without a NUL and without a lone CR is
+    """The bytes that git stores with ``text=auto``: text has LF line ends. Content without NUL and without lone CR is
     text (gitattributes(5), ``convert.c``)."""
     unix = content.replace(b"\r\n", b"\n")
     return content if b"\0" in content or b"\r" in unix else unix
@@ -443,9 +445,9 @@ def _unfit_entry(entry: zipfile.ZipInfo, mode: int, room: int) -> str:
     return _too_large(entry.file_size, room)
 
 
-# Problems of a mod that its schema cannot find.
+# Problems of a mod that the schema cannot find.
 
-# Folders of the host are mounted over these when an image serves, and hide whatever is baked there.
+# When an image serves, folders of the host are mounted over these folders and hide their files.
 HOST_MOUNTS = (
     "/root/.cache/huggingface",
     "/root/.cache/vllm",
@@ -453,15 +455,15 @@ HOST_MOUNTS = (
     "/root/.tilelang",
     "/root/.triton",
 )
-# A fetched file has such a name, which becomes part of a path here.
+# The name of a fetched file becomes part of a path here.
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}")
 _TEMPLATES = (".jinja", ".jinja2")
-# Mounts of the build: files written there do not end up in the image.
+# Mounts of the build: the image does not keep files that are written there.
 _BUILD_MOUNTS = ("/dev", "/proc", "/run/builder", "/sys")
 
 
 def _problems(mod: Mod) -> Iterator[tuple[YamlPath, str]]:
-    """Every problem of ``mod``, with its path in mod.yaml."""
+    """The problems of ``mod``, each with its path in mod.yaml."""
     yield from _wrong_files(mod)
     packages = [canonical(re.split(r"[\[=]", text, maxsplit=1)[0]) for text in mod.packages]
     for index, package in enumerate(packages):
@@ -490,8 +492,8 @@ def require_templates(mods: Iterable[Mod]) -> None:
 
 
 def template_problems(mod: Mod) -> Iterator[Problem]:
-    """The chat templates of ``mod``, fetched ones included, that the server could not compile. Apart from the other
-    problems, since compiling takes an import that a list can spare."""
+    """A problem for each chat template of ``mod`` that the server could not compile, including fetched templates.
+    Separate from the other problems: compiling needs a slow import, which listing mods avoids."""
     files: tuple[PlainFile, ...] = (*mod.files, *mod.fetched)
     for file in (file for file in files if file.path.endswith(_TEMPLATES)):
         from builder.definitions import chat_template
@@ -557,23 +559,23 @@ def _wrong_ranges(mod: Mod) -> Iterator[tuple[YamlPath, str]]:
             yield at, f"{name}: {text!r} is not a version range in pip's syntax, such as >=0.19,<0.23"
 
 
-# Where mods are known to be that a recipe names and a project lacks.
+# Known sources of mods that recipes name and a project lacks.
 
 _KNOWN_SOURCES = Path(__file__).with_name("known_sources.yaml")
 
 
 def read_known_sources(project: Project) -> dict[str, str]:
-    """The addresses of mods by name, as `builder mods add` takes them; one in builder.yaml goes before a shipped one,
-    which is at a fixed commit."""
+    """The addresses of mods by name, as `builder mods add` accepts them. Shipped addresses name a fixed commit;
+    builder.yaml overrides them."""
     shipped = yaml_file.load(_KNOWN_SOURCES.read_text(encoding="utf-8"), _KNOWN_SOURCES.name)
     sources = {name: f"{each['repository']}//mods/{name}@{each['commit']}" for each in shipped for name in each["mods"]}
-    with suppress(FileProblemsError):  # whatever needs builder.yaml reports what is wrong in it
+    with suppress(FileProblemsError):  # code that needs builder.yaml reports its problems
         sources |= configuration.load_configuration(project).mod_sources
     return sources
 
 
 def remedy(project: Project, name: str) -> str:
-    """The sentence that gives the command for the mod ``name``; empty where no place of it is known."""
+    """A sentence with the command that adds the mod ``name``; empty if no source of the mod is known."""
     address = read_known_sources(project).get(name)
     if address is None:
         return ""
@@ -586,7 +588,7 @@ def remedy(project: Project, name: str) -> str:
 
 PATCHES = (".patch", ".diff")
 _SCRIPTS = (".sh", ".bash", ".py")
-# Larger scripts are not searched. Longer lines hold data, and take the patterns below too long.
+# Larger scripts are not searched. Longer lines are cut: they contain data, and would slow down the patterns below.
 _LARGEST = 1024 * 1024
 _LONGEST_LINE = 1000
 
@@ -596,14 +598,14 @@ _DOWNLOADS = re.compile(
     r"|(?P<hf>hf|huggingface-cli)[ \t]+download\b|(?P<apt>apt(?:-get)?)[ \t]+(?:-\S+[ \t]+)*(?:install|update)\b)"
 )
 _DROP_CACHES = "/proc/sys/vm/drop_caches"
-# Settings of the machine: a file that is written, or a program that sets them.
+# Settings of the machine: a file to which the script writes, or a program that changes settings.
 _SETTING = re.compile(
     r"(?:>[ \t]*|\btee[ \t]+(?:-a[ \t]+)?)[\"']?(?P<path>/(?:proc/sys|sys)/[\w./-]+)"
     r"|(?:^|[\s;&|(])(?P<program>sysctl(?=[ \t]+(?:-\S+[ \t]+)*[\"']?[\w.]+=)"
     r"|nvidia-smi(?=[ \t]+(?:\S+[ \t]+)*(?:-pm|-pl|-lgc|-lmc|--persistence-mode|--power-limit|--lock-)))",
     re.MULTILINE,
 )
-# A lone `&` at the end of a command starts a process; `&&`, `>&2`, `&>file` and the `&` of sed are others.
+# A single `&` at the end of a command starts a process; `&&`, `>&2`, `&>file` and the `&` of sed do not.
 _STARTS = re.compile(
     r"(?<![&>|<\\])&[ \t]*(?:$|\)|\w+=\$!|disown\b|echo\b)|\b(?:nohup|setsid)[ ]"
     r"|(?:^|[\s;&|(])(?:systemctl[ \t]+(?:\S+[ \t]+)*(?:start|enable)|service[ \t]+\S+[ \t]+start|crontab)\b",
@@ -622,7 +624,7 @@ _CHANGES = re.compile(
 
 
 class RunTimeUse(NamedTuple):
-    """Something that a script ``does`` and no image keeps (`starts a process …`); ``instead`` says where it belongs."""
+    """An effect of a script that no image keeps: it ``does`` something (`starts a process …`); do this ``instead``."""
 
     does: str
     instead: str
@@ -630,9 +632,9 @@ class RunTimeUse(NamedTuple):
 
 @dataclass(frozen=True)
 class ScriptFacts:
-    """Facts about the script ``name``: the ``patches`` beside it that it names, in its order, and ``unnamed`` others;
-    the programs by which it ``downloads``. It ``only_copies`` files to their places, or ``changes_nothing`` in an
-    image."""
+    """Facts about the script ``name``. ``patches`` are the mod's patch files that the script names, in its order;
+    ``unnamed`` are the others. ``downloads`` are the programs with which it downloads. ``only_copies`` is true if it
+    only copies files, ``changes_nothing`` if it changes nothing in an image."""
 
     name: str
     only_copies: bool
@@ -644,14 +646,14 @@ class ScriptFacts:
 
     @property
     def instead(self) -> str:
-        """The advice on what to use instead of a mod that belongs to run time; empty for any other."""
+        """Advice on replacing the effects that no image keeps; empty if the script has no such effect."""
         does = " and ".join(use.does for use in self.run_time)
         advice = "; ".join(dict.fromkeys(use.instead for use in self.run_time if use.instead))
         return f"{self.name} {does}, which no image keeps. Instead: {advice}" if does else ""
 
 
 def read_script_facts(mod: Mod) -> ScriptFacts | None:
-    """Reads the facts about the script of ``mod``; None where it has none."""
+    """Reads the facts about the script of ``mod``. None if it has no script."""
     if mod.run is None:
         return None
     scripts = [file for file in mod.files if file.path == mod.run or file.path.endswith(_SCRIPTS)]
@@ -661,7 +663,7 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
     declared = {patch.file for patch in mod.patches}
     beside = [file.path for file in mod.files if file.path.endswith(PATCHES) and file.path not in declared]
     places: dict[str, int] = {}
-    for path in beside:  # a script names it by its name, or by a pattern such as *.patch
+    for path in beside:  # a script names a patch by its file name, or by a pattern such as *.patch
         if named := re.search(rf"{re.escape(Path(path).name)}|\*{re.escape(Path(path).suffix)}", every):
             places[path] = named.start()
     only_prints = _consists_of(commands, _PRINTS)
@@ -671,7 +673,7 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
     return ScriptFacts(
         name=mod.run,
         only_copies=_consists_of(commands, _PRINTS, _COPIES) and not only_prints,
-        # One that only prints, or drops caches and starts nothing that could change an image.
+        # The script only prints, or it drops caches and runs no program that could change an image.
         changes_nothing=prints_text or (_DROP_CACHES in commands and not only_prints and not _CHANGES.search(commands)),
         patches=tuple(sorted(places, key=lambda path: (places[path], path))),
         unnamed=tuple(path for path in beside if path not in places),
@@ -692,7 +694,7 @@ def _run_time(prints_text: bool, settings: Collection[str], starts_process: bool
         yield RunTimeUse(f"changes settings of the machine ({', '.join(others)})", instead)
     if starts_process:
         instead = "start it with the server, in the recipe's command (`helper & exec vllm serve …`)"
-        # Dropping caches is such a loop itself, and needs nothing beside the server.
+        # The advice about dropping caches is already a loop, so nothing else must run with the server.
         instead = "" if _DROP_CACHES in settings else f"{instead}, or on the host with systemd"
         yield RunTimeUse("starts a process that outlives the script", instead)
 
@@ -706,12 +708,12 @@ def _without_comments(script: bytes) -> str:
     return "\n".join("" if line.lstrip().startswith("#") else line[:_LONGEST_LINE] for line in lines)
 
 
-# The digest of a file from an address, written into the text of mod.yaml, whose other text is unchanged.
+# Writing the digest of a file from an address into mod.yaml. The other text is unchanged.
 
 
 def with_digest(text: str, file: str, index: int, sha256: str) -> str:
     """Returns the text of the mod.yaml ``file`` with the digest of its file number ``index`` (from 0). Raises
-    FileProblemsError where the text is written in a way that cannot be added to."""
+    FileProblemsError if the digest cannot be added to the text as it is written."""
     wanted = yaml_file.load(text, file)
     wanted["files"][index]["sha256"] = sha256
     changed = yaml_file.with_values(text, {("files", index, "sha256"): sha256}, wanted)

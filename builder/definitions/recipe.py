@@ -1,7 +1,7 @@
 """A recipe names a model, its image and mods, and the serve command.
 
-The recipe itself comes first, then how a recipe is found, and notes on keys. Version 2 has a module of its own.
-Corrections of a pasted recipe come last. Only certain errors are corrected.
+The recipe comes first, then finding a recipe, notes on keys, and corrections of a pasted recipe. Only certain errors
+are corrected. Version 2 has its own module.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ if TYPE_CHECKING:
     from builder.definitions.shell import Scalar
 
 
-# Recipes: ``recipes/NAME.yaml``, the community's version 1, or version 2, which is sparkrun's.
+# Recipes: ``recipes/NAME.yaml``, in version 1 (the community's) or version 2 (sparkrun's).
 
 CHECKPOINT = "checkpoint:"
-"""Begins the `model` of a recipe that serves a checkpoint of the project."""
+"""The prefix of `model` in a recipe that serves a checkpoint of the project."""
 
 SCHEMA = SCHEMAS / "recipe.schema.json"
-_LARGEST = 64 << 10  # characters: a thousand lines
+_LARGEST = 64 << 10  # characters, about a thousand lines
 
 
 @dataclass(frozen=True)
 class Recipe:
     """A recipe as read. ``file`` is its path relative to the project's folder, ``text`` the content of the file.
+
     ``container`` is a definition's repository or a numbered image of it (``vllm-node-tf5:7``). ``cluster`` is ``ray``
-    or ``none`` where the recipe says what joins several nodes; ``requires`` is the evidence without which no new image
-    serves the model; ``checkpoint`` names the checkpoint of the project whose weights are served as the model.
-    A recipe of version 2 says how many machines serve it, and which commands run ``before`` each start."""
+    or ``none`` if the recipe says how several nodes are joined. ``requires`` is the evidence that a new image needs
+    before it serves the model. ``checkpoint`` names the checkpoint of the project whose weights are served. A recipe of
+    version 2 also sets the number of machines, and the commands that run ``before`` each start."""
 
     file: str
     name: str
@@ -71,7 +72,7 @@ class Recipe:
 
     @property
     def repository(self) -> str:
-        """The repository that ``container`` names; ``latest`` is its tag where none is written."""
+        """The repository that ``container`` names, without a number and without the tag ``latest``."""
         repository, _, tag = self.container.rpartition(":")
         return repository if repository and (self.number or tag == "latest") else self.container
 
@@ -87,7 +88,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class ParsedRecipe:
-    """The recipe if the text is valid, its problems, and notes on a recipe that can be served."""
+    """The recipe if its text is valid, its problems, and notes that do not prevent serving it."""
 
     recipe: Recipe | None
     problems: tuple[Problem, ...]
@@ -101,8 +102,8 @@ def readable_recipes(project: Project) -> Iterator[tuple[str, Recipe]]:
 
 
 def load_recipe(project: Project, path: Path) -> Recipe:
-    """Reads the recipe in ``path``. Raises UsageError where there is no such file, FileProblemsError with all problems
-    of an invalid one."""
+    """Reads the recipe in ``path``. Raises UsageError if the file does not exist, FileProblemsError with all problems
+    of an invalid recipe."""
     parsed = read_recipe(project, path)
     if parsed.recipe is None or parsed.problems:
         raise FileProblemsError(parsed.problems)
@@ -115,15 +116,15 @@ def load_recipe(project: Project, path: Path) -> Recipe:
 
 
 def read_recipe(project: Project, path: Path) -> ParsedRecipe:
-    """Reads the recipe in ``path``, together with all its problems. Raises UsageError where there is no such file."""
+    """Reads the recipe in ``path`` and finds all its problems. Raises UsageError if the file does not exist."""
     file = project.relative(path)
-    # Any other file the user has named, links and all: ../x.yaml is beside the project.
+    # A file outside the project, such as ../x.yaml, was named by the user: its links are followed.
     is_ours = Path(os.path.normpath(path.absolute())).is_relative_to(project.root)
     return _with_checkpoint(project, parse_recipe(read_text(path, file, project.root if is_ours else None), file))
 
 
 def parse_recipe(text: str, file: str) -> ParsedRecipe:
-    """Reads the text of a recipe, which errors call ``file``, together with all its problems."""
+    """Reads the text of a recipe and finds all its problems. Errors call the recipe ``file``."""
     if len(text) > _LARGEST:
         message = f"a recipe has at most {_LARGEST:,} characters, but this file has {len(text):,}"
         return ParsedRecipe(None, (Problem(Location(file), message),))
@@ -134,7 +135,7 @@ def parse_recipe(text: str, file: str) -> ParsedRecipe:
 
 
 def _parsed(text: str, file: str) -> tuple[ParsedRecipe, bool]:
-    """The recipe as the text has it, and True where no page can have changed it."""
+    """Parses the text without corrections. The second value is True if no web page can have changed the text."""
     try:
         data, repetitions = yaml_file.load_shared(text, file)
     except FileProblemsError as error:
@@ -170,8 +171,8 @@ def keys() -> tuple[str, ...]:
 
 
 def _with_checkpoint(project: Project, parsed: ParsedRecipe) -> ParsedRecipe:
-    """The recipe with what the definition of its checkpoint says: the model that this is a form of, which ``{model}``
-    stands for where the weights do not matter, and the mods that it needs."""
+    """Adds facts from the definition of the recipe's checkpoint: the mods that it needs, and the model that it is made
+    from. ``{model}`` stands for that model wherever the weights do not matter."""
     recipe = parsed.recipe
     if recipe is None or recipe.checkpoint is None:
         return parsed
@@ -198,7 +199,7 @@ def _recipe(data: dict[str, Any], text: str, file: str, version: int) -> Recipe:
     if model and model.startswith(CHECKPOINT):
         checkpoint, model = model.removeprefix(CHECKPOINT), None
     if model and not model[0].isalnum():
-        # A folder is no model of the Hub: it is not downloaded, and images are not paired with it.
+        # A folder is not a model of the Hub: it is not downloaded, and images are not paired with it.
         defaults, model = {"model": model, **defaults}, None
     build_args = data.get("build_args") or ()
     return Recipe(
@@ -228,14 +229,14 @@ def _recipe(data: dict[str, Any], text: str, file: str, version: int) -> Recipe:
     )
 
 
-# Recipes found by what the user types: a file, a path without its suffix, or a name.
+# Finding the recipe that the user names by its file, its path without suffix, or its name.
 
 SUFFIXES = (".yaml", ".yml")
 
 
 def recipe_files(folder: Path) -> tuple[Path, ...]:
-    """The recipe files in ``folder`` and the folders in it, sorted; hidden ones are left out. Links to folders are
-    followed within the project: elsewhere may be the whole disk."""
+    """The recipe files in ``folder`` and its subfolders, sorted, without hidden files and folders. Links to folders are
+    followed only within the project: a link may lead to the whole disk."""
     collected = []
     project, seen = Path(os.path.realpath(folder)).parent, set()
     for path, folders, names in os.walk(folder, followlinks=True):
@@ -250,20 +251,20 @@ def recipe_files(folder: Path) -> tuple[Path, ...]:
 
 
 def recipe_names(project: Project) -> tuple[str, ...]:
-    """Names of the project's recipes, sorted: their paths in ``recipes/`` without suffix (``chat``, ``4x/chat``)."""
+    """The sorted names of the project's recipes: paths in ``recipes/`` without suffix (``chat``, ``4x/chat``)."""
     files = recipe_files(project.recipes)
     return tuple(sorted({str(file.relative_to(project.recipes).with_suffix("")) for file in files}))
 
 
 def name_of(file: str) -> str:
-    """The name of the recipe in ``file``, whose path begins in the project's folder."""
+    """The name of the recipe in ``file``, a path relative to the project's folder."""
     path = PurePath(file)
     return str(path.with_suffix("")).removeprefix("recipes/") if path.suffix in SUFFIXES else file
 
 
 def recorded(project: Project, file: str | None) -> Path | None:
-    """The file of the recipe by which images.lock says that a model is served; None where it is gone. Raises
-    UnsafePathError for a file outside ``recipes/``: it decides which command runs and which folders it gets."""
+    """The recipe file that images.lock records for a served model. None if it no longer exists. Raises UnsafePathError
+    for a file outside ``recipes/``: the recipe decides which command runs, and which folders are mounted."""
     path = project.root / file if file else None
     if path is None or not path.is_file():
         return None
@@ -274,14 +275,15 @@ def recorded(project: Project, file: str | None) -> Path | None:
 
 
 def is_in_recipes(project: Project, path: Path) -> bool:
-    """True for a file of ``recipes/``, all links followed. Raises UnsafePathError where that folder leads elsewhere."""
+    """True if ``path`` is in ``recipes/`` after following links. Raises UnsafePathError if that folder is a link that
+    leaves the project."""
     return path.resolve().is_relative_to(below_project(project.root, project.recipes).resolve())
 
 
 def find_recipe(project: Project, text: str) -> Path | None:
-    """The file of the recipe that ``text`` names, or None. A path counts from the project's folder, then from the
-    working directory; a name is looked for in ``recipes/``, then in the folders there. Raises UsageError for a name
-    that several recipes in those folders have."""
+    """The file of the recipe that ``text`` names, or None. A path is relative to the project's folder, or else to the
+    working directory. A name is searched in ``recipes/``, then in its subfolders. Raises UsageError if several recipes
+    in the subfolders have the name."""
     here = [project.root / text, Path(text)]
     if text.endswith(SUFFIXES):
         paths = [*here, project.recipes / text]
@@ -309,10 +311,10 @@ _NEAR = 0.8
 
 
 def _unknown_keys(data: Mapping[str, Any], text: str, file: str, valid: tuple[str, ...]) -> Iterator[Problem]:
-    """A note for each key that no recipe has: newer launchers have keys of their own."""
+    """A note for each unknown key: newer launchers have additional keys."""
     absent = [key for key in valid if key not in data]
     for key in (key for key in data if key not in valid):
-        # `solo` begins `solo_only`.
+        # For example, `solo` is the beginning of `solo_only`.
         begun = [choice for choice in absent if len(key) >= 4 and choice.startswith(f"{key}_")]
         nearest = did_you_mean(key, absent, code=True, near=_NEAR)
         suggestion = f"did you mean `{begun[0]}`?" if len(begun) == 1 else nearest or "it is ignored"
@@ -320,7 +322,7 @@ def _unknown_keys(data: Mapping[str, Any], text: str, file: str, valid: tuple[st
 
 
 def _repeated_keys(repetitions: Iterable[Repetition], file: str) -> Iterator[Problem]:
-    """A note for each repeated key: launchers silently take the last one."""
+    """A note for each repeated key: launchers silently use the last value."""
     for repetition in repetitions:
         how = " as a whole, and the earlier value is ignored"
         if repetition.values:
@@ -334,24 +336,24 @@ def _repeated_keys(repetitions: Iterable[Repetition], file: str) -> Iterator[Pro
         yield Problem(Location(file, repetition.line, repetition.column), f"`{name}` {what}")
 
 
-# Recipes that were pasted from a page: the text as its author typed it. Forums and word processors put curly quotes,
-# long dashes, bullets and special spaces where plain ones were typed, and drop indentation. Prose may hold such
-# characters: comments, descriptions, quoted text. Only what is sure is corrected.
+# Recipes that were pasted from a web page. Forums and word processors replace plain quotes, dashes and spaces with
+# typographic characters, and drop indentation. The text is restored as its author typed it, but only if that is
+# certain: prose (comments, descriptions, quoted text) may contain such characters.
 
 _DASHES = "–—―‐‑‒−"  # noqa: RUF001
 _BULLETS = "•◦‣▪▫●○·∙⁃*"  # noqa: RUF001
 _MARKS = str.maketrans(
     {**dict.fromkeys("“”„‟″«»", '"'), **dict.fromkeys("‘’‚‛′´", "'"), **dict.fromkeys(_DASHES, "-")}  # noqa: RUF001
 )
-# Special spaces, and characters that show nothing.
+# Special spaces, and invisible characters.
 _BLANKS: dict[int, str | None] = {
     **dict.fromkeys((0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000), " "),
     **dict.fromkeys((0xAD, *range(0x200B, 0x2010), *range(0x202A, 0x202F), 0x2060, *range(0x2066, 0x206A), 0xFEFF)),
 }
 _BULLET = re.compile(rf"^(\s*)[{_BULLETS}{_DASHES}](?=\s)")
-# The dashes of an option.
+# The dashes before an option's name.
 _OPTION = re.compile(rf"(?<![^\s'\"“”‘’])([{_DASHES}-]*[{_DASHES}]-*)(?=([A-Za-z][\w-]*))")  # noqa: RUF001
-# Quoted text that does not look like JSON may hold typographic characters, and so may a comment after a value, and a
+# Typographic characters are allowed in quoted text that does not look like JSON, in a comment after a value, and in a
 # word with an apostrophe outside the command.
 _PROSE = r"""(?<![^\s=:,(\[{])(?:'(?!\s*[{\[])[^']*'|"(?!\s*[{\[])(?:[^"\\]|\\.)*")|(?<=\s)#.*"""
 _APOSTROPHE = r"(?<=[^\W\d_])[‘’´](?=[^\W\d_])"  # noqa: RUF001
@@ -362,7 +364,7 @@ _FENCES = (
 )
 
 _KEY = re.compile(r"([A-Za-z_]+)[ \t]*:(?=[ \t]|$)")
-# A key that no recipe of version 1 has, or the end of a document. No line of a shell begins so.
+# A key that version 1 does not have, or the end of a document. No line of a shell command begins like this.
 _FOREIGN_KEY = re.compile(r"([A-Za-z_][\w.-]*:(?=[ \t]|$)|---$|\.\.\.$)")
 _ENTRY = {
     "env": re.compile(r"([A-Z_][A-Z0-9_]*)\s*:\s+\S"),
@@ -372,8 +374,8 @@ _STEP = "  "
 
 
 def as_typed(text: str) -> str:
-    """``text`` with the characters and the indentation that its author typed, line for line; the same text where
-    nothing was lost."""
+    """Restores the characters and the indentation that the author of ``text`` typed, line for line. Text without losses
+    is returned unchanged."""
     for fence in _FENCES:
         text = fence.sub(r"\1", text)
     corrected = "\n".join(_corrected(line, key) for key, lines in _blocks(text) for line in lines)
@@ -381,8 +383,8 @@ def as_typed(text: str) -> str:
 
 
 def mended(text: str) -> str:
-    """``text`` as it was typed, with the backslashes that pages drop at the ends of a command's lines as well. A line
-    within quotes, and one with a comment, stays."""
+    """Restores ``text`` like `as_typed`, and also the backslashes that web pages drop at line ends of a command. Lines
+    within quotes and lines with a comment are unchanged."""
     result: list[str] = []
     command = ""
     for key, lines in _blocks(as_typed(text)):
@@ -399,7 +401,7 @@ def mended(text: str) -> str:
 
 
 def pasted_problem(text: str, file: str) -> Problem | None:
-    """The one problem of a text that a page changed, at the first place; None where the text is as it was typed."""
+    """One problem, at the first place where a web page changed the text. None if the text is unchanged."""
     for line, (old, new) in enumerate(zip(text.split("\n"), as_typed(text).split("\n"), strict=True), 1):
         if old != new:
             column = next((n for n, (a, b) in enumerate(zip(old, new, strict=False), 1) if a != b), len(new) + 1)
@@ -410,8 +412,8 @@ def pasted_problem(text: str, file: str) -> Problem | None:
 
 
 def _blocks(text: str) -> list[tuple[str, list[str]]]:
-    """The keys of a recipe, which need not be valid YAML, each with its line and those below it; the lines before the
-    first key belong to ``""``."""
+    """The keys of a recipe, each with its line and the lines below it. The lines before the first key belong to ``""``.
+    The text need not be valid YAML."""
     blocks: list[tuple[str, list[str]]] = [("", [])]
     top_level = {*keys(), *recipe_v2.keys()}
     for line in text.split("\n"):
@@ -432,7 +434,7 @@ def _corrected(line: str, key: str) -> str:
     if not _is_written(line):
         return line
     blank = line[: len(line) - len(line.lstrip(" \t"))]
-    # In a block of text, what follows the block's own indentation is part of the text.
+    # In a block of text, a tab after the block's own indentation is part of the text.
     if "\t" in blank and not (key == "command" and blank.startswith(" ")):
         line = blank.replace("\t", _STEP) + line[len(blank) :]
     if key in {"name", "description", "metadata"}:
@@ -445,22 +447,21 @@ def _corrected(line: str, key: str) -> str:
 
 
 def _hyphens(match: re.Match[str]) -> str:
-    """The hyphens of an option: one before one or two letters (-tp), otherwise two."""
+    """The hyphens before an option: one hyphen before one or two letters (-tp), otherwise two."""
     return "-" if len(match[1]) == 1 and len(match[2]) <= 2 else "--"
 
 
 def _indented(key: str, lines: list[str], text: str) -> Iterator[str]:
-    """The lines of a key; those at the left margin are indented if they are the text of a command, or entries of `env`
-    and `defaults`."""
+    """The lines of a key. Lines at the left margin are indented if they belong to a command, `env` or `defaults`."""
     value = "".join(lines[:1]).partition(":")[2].partition(" #")[0].strip()
     lost: set[int] = set()
     if key == "command" and (not value or value[0] in "|>"):
-        # Comments at the margin end the block, which does no harm after the last line of the command.
+        # A comment at the margin ends the block, which is harmless after the last line of the command.
         last = max(number for number, line in enumerate(lines) if _is_written(line))
         lost = {number for number in range(1, last + 1) if lines[number][:1] not in {"", " ", "\t"}}
     elif key in _ENTRY and not value:
         entries = {number: match[1] for number, line in enumerate(lines) if (match := _ENTRY[key].match(line))}
-        # Newer launchers have keys that are not known here: a default is one that the command uses.
+        # Newer launchers have additional keys, so only a name that the command uses counts as a default.
         if key == "env" or any(f"{{{name}" in text for name in entries.values()):
             lost = {*entries}
     for number, line in enumerate(lines):

@@ -1,6 +1,6 @@
-"""A recipe of one version becomes one of the other, with what has no counterpart there as comments at its top.
+"""Converts a recipe between versions 1 and 2. Comments at the top of the result list what has no counterpart.
 
-Both versions render the same command where nothing is named; every result is read again and compared.
+If nothing is listed, both versions render the same command. Every result is read again and compared.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from builder.definitions.shell import Unit
 
 
-# Keys that both versions have with one meaning here.
+# Keys with the same meaning in both versions.
 _ALIKE = ("model_revision", "draft_model", "build_args", "mods", "volumes", "requires")
-# Keys of this program that the other programs do not know.
+# Keys that only this program knows.
 _OURS = {"volumes": "mounts nothing", "requires": "requires nothing", "draft_model": "does not download that model"}
 
 
 def converted(recipe: Recipe, version: int) -> str:
-    """The text of ``recipe`` in the other ``version``. Raises UsageError where it is of that version already, or its
-    result would not start the same server, FileProblemsError for a recipe whose command cannot be read."""
+    """The text of ``recipe`` in the other ``version``. Raises UsageError if the recipe already has that version, or if
+    the result would start a different server; FileProblemsError if the recipe's command cannot be read."""
     if recipe.version == version:
         raise UsageError(f"{recipe.file} already has version {version}")
     require_no_problems(command.command_problems(recipe))
@@ -52,7 +52,7 @@ def _comment(text: str) -> str:
 
 
 def _require_same(recipe: Recipe, text: str) -> None:
-    """Raises UsageError where the converted text starts another server on one machine."""
+    """Raises UsageError if the converted text would start a different server on one machine."""
     parsed = parse_recipe(text, recipe.file)
     if parsed.recipe is None:
         raise UsageError(f"{recipe.file} cannot be converted: {parsed.problems[0]}")
@@ -98,8 +98,8 @@ def _to_2(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list
 
 
 def _written_plain(units: tuple[Unit, ...], recipe: Recipe) -> Iterator[str]:
-    """The template of version 2. A format such as ``{share:.2f}`` becomes the text that it makes of the default; so
-    does a placeholder within other braces, which would be kept as written."""
+    """The template of version 2. A placeholder with a format such as ``{share:.2f}`` becomes the formatted default. A
+    placeholder within other braces also becomes its default, because version 2 would not fill it."""
     open_braces = 0
     for unit in units:
         placeholder = unit.item

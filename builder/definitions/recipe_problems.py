@@ -1,4 +1,4 @@
-"""The problems of a recipe before it is served, read from files alone.
+"""The problems of a recipe before it is served, found from files alone.
 
 All problems and notes come first, then JSON options, the image that the recipe names, names that its vLLM does not
 know, and failures of a launch.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
 
 
-_SHORTEST_SECRET = 8  # `--api-key EMPTY` is none
+_SHORTEST_SECRET = 8  # `--api-key EMPTY` is not a secret
 
 
 def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
@@ -51,27 +51,27 @@ def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
 
 
 def _without_value(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
-    """The options of a recipe of version 2 whose value is a placeholder that nothing fills."""
+    """A problem for each option of a version 2 recipe whose value is a placeholder without a value."""
     for used in command.options(words) if recipe.version == 2 else ():
         if named := re.fullmatch(recipe_v2.NAMED, used.value or ""):
             yield Problem(command.of_value(recipe, used), f"there is no value for {{{named[1]}}} of {used.option}")
 
 
 def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
-    """Raises FileProblemsError with the problems of ``recipes`` and the mods that they name and the project lacks."""
+    """Raises FileProblemsError with the problems of ``recipes``, including mods that the project lacks."""
     every = ((*recipe_problems(recipe), *missing_mods(project, recipe)) for recipe in recipes)
     require_no_problems({problem for problems in every for problem in problems})
 
 
 def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> tuple[Problem, ...]:
-    """Notes on what is no mistake in ``recipe``; ``numbered`` are containers that are known to have a number."""
+    """Notes on ``recipe`` that are not mistakes. ``numbered`` are containers that are known to have a number."""
     has_number = recipe.repository in numbered or recipe.container in numbered
     collected = [
         *(() if has_number else _container(project, recipe)),
         *(() if is_built_here(project, recipe) else missing_mods(project, recipe)),
         *_run_time_mods(project, recipe),
     ]
-    for text in command.beside_server(recipe):  # a recipe of others may hold any
+    for text in command.beside_server(recipe):  # an untrusted recipe may contain any command
         where = command.of_text(recipe, text.partition(" ")[0])
         collected.append(Problem(where, f"`{text.strip('`')[:80]}` also runs, beside the server"))
     if recipe.ignored_build_args:
@@ -81,7 +81,7 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
         if value and redaction.looks_secret(name, str(value)):
             message = f"{name} looks like a secret; remove it here, and pass it with `--env {name}`"
             collected.append(Problem(recipe.location("env", name), message))
-    with suppress(BuilderError):  # a command that cannot be read has a problem
+    with suppress(BuilderError):  # a command that cannot be read is reported as a problem
         for used in command.options(command.unchecked_words(recipe)):
             value, name = used.value or "", command.name_of(used.option).replace("-", "_")
             if len(value) >= _SHORTEST_SECRET and not re.search(r"[$`]", value) and redaction.looks_secret(name, value):
@@ -92,7 +92,7 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
 
 
 def is_built_here(project: Project, recipe: Recipe) -> bool:
-    """True for one of the project's own recipes that a definition of the project builds the image of."""
+    """True if the recipe is in the project's ``recipes/``, and a definition of the project builds its image."""
     with suppress(FileProblemsError):
         is_own = (project.root / recipe.file).is_relative_to(project.recipes)
         return is_own and recipe.number is None and image.of_repository(project, recipe.repository) is not None
@@ -100,12 +100,12 @@ def is_built_here(project: Project, recipe: Recipe) -> bool:
 
 
 def missing_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
-    """A problem for each mod of ``recipe`` that the project lacks: the recipe can be served without it, not built."""
+    """A problem for each mod of ``recipe`` that the project lacks. The recipe can still be served, but not built."""
     return mod.unknown_mods(project, recipe.mods, partial(recipe.location, "mods"))
 
 
 def unknown_container(project: Project, recipe: Recipe) -> Problem:
-    """The problem of a ``recipe`` whose container no image definition makes, for what cannot do without one."""
+    """The problem of a ``recipe`` whose container no image definition makes, if a definition is required."""
     there = ", ".join(image.definition_repositories(project)) or "none"
     message = f"container: no image definition makes `{recipe.container}`; the definitions make: {there}"
     return Problem(recipe.location("container"), message)
@@ -126,7 +126,7 @@ def _container(project: Project, recipe: Recipe) -> Iterator[Problem]:
 
 
 def _run_time_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
-    """A note on each mod that cannot be baked, with what to use instead."""
+    """A note on each mod that cannot be baked, with an alternative."""
     for index, name in enumerate(map(mod.name_of, recipe.mods)):
         with suppress(BuilderError):  # another check reports a missing or broken mod
             facts = mod.read_script_facts(mod.load_mod(project, name))
@@ -134,19 +134,19 @@ def _run_time_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
                 yield Problem(recipe.location("mods", index), f"mod {name} cannot be baked: {facts.instead}")
 
 
-# Options of vLLM that take JSON: vLLM would refuse them only after it has started.
+# Options of vLLM with JSON values: vLLM would refuse an invalid value only after its start.
 
-# Its value may be the text of a template, which also begins with a brace.
+# The value may be the text of a template, which may also begin with a brace.
 _TEMPLATES = frozenset({"--chat-template", "--chat_template"})
 _SHOWN = 60
 
 
 def json_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
-    """The options whose value looks like JSON and is not valid, at the place of the fault in the file."""
+    """A problem for each option whose value looks like JSON but is not valid, at the place of the error in the file."""
     for used in command.options(words):
         value = used.value
         if value is None or not value.startswith("{") or used.option in _TEMPLATES or re.search(r"[$`]", value):
-            continue  # only a shell knows what it expands
+            continue  # only a shell can expand it
         try:
             json.loads(value)
         except json.JSONDecodeError as error:
@@ -154,7 +154,7 @@ def json_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
             shown = value[begin : begin + _SHOWN].replace("\n", " ")
             shown = f"{'…' if begin else ''}{shown}{'…' if begin + _SHOWN < len(value) else ''}"
             hint = "write single quotes around the whole value, and double quotes in it"
-            if value.startswith("{{"):  # as version 1 writes them
+            if value.startswith("{{"):  # as version 1 requires
                 hint = "its braces are doubled: write single braces"
             message = f"the value of {used.option} is not valid JSON: {error.msg}: {shown}; {hint}"
             yield Problem(command.of_value(recipe, used, error.pos), message)
@@ -162,14 +162,14 @@ def json_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
             yield Problem(command.of_option(recipe, used), f"the value of {used.option} is nested too deeply")
 
 
-# Facts about the image that a recipe names, as far as the project's own files contain them.
+# Facts about the image that a recipe names, found in the project's own files.
 
 _RELEASE = re.compile(r"(?:v|[\w.-]+==)(?P<version>\d+(?:\.\d+)+)$")
 
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """The definitions that the image is made of (the base first; none where another program made it), and its mods.
+    """The definitions that the image is made of (the base first; empty if another program made it), and its mods.
     ``opaque`` names mods with a script whose effects are unknown, ``missing`` the mods that the project lacks."""
 
     definitions: tuple[ImageDefinition, ...]
@@ -179,19 +179,19 @@ class ImageFacts:
 
     @property
     def is_known(self) -> bool:
-        """True if nothing can be in the image that is not known here."""
+        """True if these facts cover everything that can be in the image."""
         of_others = any(definition.base_sources for definition in self.definitions)
         return bool(self.definitions) and not of_others and not self.opaque and not self.missing
 
     @property
     def vllm(self) -> Source | None:
-        """The source that its vLLM is built or installed from, None where that is not known."""
+        """The source from which its vLLM is built or installed. None if unknown."""
         sources = [definition.sources.get("vllm") for definition in reversed(self.definitions)]
         return next((source for source in sources if source), None)
 
     @property
     def vllm_release(self) -> tuple[int, ...] | None:
-        """The release of its vLLM where the definition names one, as numbers: (0, 21, 0)."""
+        """The release of its vLLM as numbers, such as (0, 21, 0). None if the definition names no release."""
         source = self.vllm
         written = source.ref if isinstance(source, GitSource) else ""
         written = source.requirement if isinstance(source, WheelSource) else written
@@ -199,14 +199,14 @@ class ImageFacts:
         return tuple(map(int, match["version"].split("."))) if match else None
 
     def brings(self, name: str) -> bool:
-        """True if a Dockerfile or a mod of the image has, or names, the file ``name``."""
+        """True if a Dockerfile or a mod of the image contains or names the file ``name``."""
         before = "" if name.startswith("/") else r"(?<![\w.-])"
         whole = re.compile(rf"{before}{re.escape(name)}(?![\w.-])")
         texts = (*(each.template for each in self.definitions), *(text for mod in self.mods for text in _texts(mod)))
         return any(map(whole.search, texts))
 
     def may_bring(self, name: str) -> bool:
-        """True if the image has a file ``name``, or asks for a package that may bring what is called so."""
+        """True if the image has a file ``name``, or installs a package whose name contains ``name``."""
         packages = [package for each in self.definitions if each.python for package in each.python.packages]
         plain = name.replace("_", "-").lower()
         return self.brings(name) or any(plain in package.replace("_", "-").lower() for package in packages)
@@ -216,7 +216,7 @@ def image_facts(project: Project, recipe: Recipe) -> ImageFacts:
     definitions: tuple[ImageDefinition, ...] = ()
     with suppress(BuilderError):
         if name := image.of_repository(project, recipe.repository):
-            # What is asked here is the same on all platforms.
+            # These facts are the same on all platforms.
             definitions = image.load_chain(project, name, "linux/arm64")
     names = dict.fromkeys(map(mod.name_of, (*(name for each in definitions for name in each.mods), *recipe.mods)))
     mods: dict[str, Mod] = {}
@@ -236,13 +236,13 @@ def _texts(mod: Mod) -> Iterator[str]:
             yield file.content.decode("utf-8", "replace")
 
 
-# Names in a serve command that vLLM has to know: parsers and load formats.
+# Names in a serve command that vLLM must know, such as parsers and load formats.
 
 METHOD = "speculative method"
 _SPECULATIVE = "speculative-config"
 _TOOLS = "tool-call-parser"
 _ATTENTION = "attention-backend"
-# Further names come from a file that the command names, or from a package.
+# Further names may come from a plugin file that the command names, or from a package.
 _PLUGINS = {_TOOLS: "tool-parser-plugin", "reasoning-parser": "reasoning-parser-plugin"}
 
 
@@ -253,8 +253,8 @@ def unknown_names(
     choices: Mapping[str, frozenset[str]],
     facts: ImageFacts | None = None,
 ) -> Iterator[Problem]:
-    """The names in ``words``, the command, that the vLLM called ``label`` does not know. ``choices`` are those that it
-    knows, by option (``tool-call-parser``). With ``facts`` about its image, what that may add is left alone."""
+    """A problem for each name in the command ``words`` that the vLLM called ``label`` does not know. ``choices`` are
+    the known names by option (``tool-call-parser``). Names that its image may add, by ``facts``, are accepted."""
     if facts and not facts.is_known:
         return
     options = {command.name_of(used.option): used for used in command.options(words)}
@@ -264,11 +264,11 @@ def unknown_names(
         value = (used.json_object.get("method") if name == METHOD else used.value) if used else None
         if used is None or not isinstance(value, str) or not value or "$" in value or value in known_names:
             continue
-        if name == _ATTENTION:  # which vLLM takes in upper and lower case
+        if name == _ATTENTION:  # vLLM accepts upper and lower case
             value = value.upper()
             if value in {*known_names, "AUTO", "NONE"}:
                 continue
-        # vLLM looks at the parser of tools only where it is used.
+        # vLLM checks the tool parser only if it is used.
         if name == _TOOLS and "enable-auto-tool-choice" not in switches:
             continue
         if _PLUGINS.get(name) in options or (facts and facts.may_bring(value)):
@@ -281,7 +281,8 @@ def unknown_names(
 def unknown_fields(
     recipe: Recipe, words: Sequence[str], label: str, fields: Mapping[str, Sequence[str]]
 ) -> Iterator[Problem]:
-    """The fields in JSON options of ``words`` that the vLLM called ``label`` refuses. It takes ``fields``."""
+    """A problem for each field in a JSON option of ``words`` that the vLLM called ``label`` refuses. ``fields`` are the
+    accepted fields by option."""
     for used in command.options(words):
         known_fields = fields.get(command.name_of(used.option), ())
         for key in used.json_object if known_fields else ():
@@ -292,42 +293,43 @@ def unknown_fields(
                 yield Problem(command.of_value(recipe, used, at), f"{message}; {nearest}" if nearest else message)
 
 
-# Failures of a launch that can be known before it: files that nothing brings into the container, and options that its
-# vLLM refuses.
+# Failures of a launch that can be predicted: files that the container does not contain, and options that its vLLM
+# refuses.
 
-# Where every container of ours has the model cache.
+# The model cache in every container that builder starts.
 _MOUNTED = ("/root/.cache/huggingface",)
-# The folders in which servers start: a relative path begins there.
+# The working directories of servers: relative paths begin there.
 _WORKSPACES = frozenset({"/workspace", "/vllm-workspace", "/workspace/vllm"})
-# Models with layers of attention and others with a state (Mamba, linear attention), by the names of their families.
+# Families of models that combine attention with stateful layers (Mamba, linear attention).
 _HYBRID = re.compile(
     r"qwen3[.][56]|qwen3-(coder-)?next|nemotron-(h|3|nano-\d+b-v2)|granite-4[.]0-h|falcon-h1|jamba|bamba|zamba|kimi-linear",
     re.IGNORECASE,
 )
-# vLLM 0.32.0 no longer asserts it; the releases before it do, in vllm/config/vllm.py.
+# vLLM before 0.32.0 asserts in vllm/config/vllm.py that a block is not larger than a step.
 _TAKES_LARGE_BLOCKS = (0, 32)
 
 
 def find_launch_problems(
     recipe: Recipe, rendered: ServeCommand, facts: ImageFacts
 ) -> tuple[list[Problem], list[Problem]]:
-    """The facts against a launch of ``recipe``, whose command is ``rendered``, from its image: the problems that
-    end it for certain, and notes on what may end it."""
+    """Compares a launch of ``recipe`` with the ``facts`` about its image; ``rendered`` is the command. Returns the
+    problems that certainly prevent the launch, and notes on possible problems."""
     options = _options(rendered)
     absent = [*_absent_models(recipe, rendered, facts, options), *_absent_template(recipe, rendered, facts)]
     who = f"the script of mod {', '.join(facts.opaque)} may add it" if facts.opaque else "the image itself may have it"
     problems = [problem for problem, is_certain in absent if is_certain]
-    doubtful = [problem for problem, is_certain in absent if not is_certain and not facts.missing]  # its mods are noted
+    # Missing mods have their own notes.
+    doubtful = [problem for problem, is_certain in absent if not is_certain and not facts.missing]
     notes = [Problem(each.location, f"{each.message}; however, {who}") for each in doubtful]
     return [*problems, *_block_size(recipe, rendered, facts, options)], notes
 
 
 def template_of_image(recipe: Recipe, rendered: ServeCommand) -> UsedOption | None:
-    """The option by which ``recipe`` names a chat template that has to be in its image; None where it names none, gives
-    it as text, or mounts it."""
+    """The option with which ``recipe`` names a chat template that must be in its image. None if the recipe names no
+    template, contains its text, or mounts it."""
     used = _options(rendered).get("chat-template")
     value = used.value if used else None
-    # vLLM also takes the text of a template, which has braces or line breaks in it.
+    # vLLM also accepts the text of a template, which contains braces or line breaks.
     if not value or re.search(r"[{}\n]", value) or not re.search(r"[./]", value):
         return None
     name = value.rpartition("/")[2]
@@ -336,7 +338,7 @@ def template_of_image(recipe: Recipe, rendered: ServeCommand) -> UsedOption | No
 
 
 def _options(rendered: ServeCommand) -> dict[str, UsedOption]:
-    """The options of the command by name, but for values that only the shell of a script knows."""
+    """The options of the command by name, without those whose value only the shell of a script knows."""
     return {
         command.name_of(used.option): used
         for used in command.options(rendered.words)
@@ -356,7 +358,7 @@ def _is_mounted(recipe: Recipe, path: str) -> bool:
 def _absent_models(
     recipe: Recipe, rendered: ServeCommand, facts: ImageFacts, options: dict[str, UsedOption]
 ) -> Iterator[tuple[Problem, bool]]:
-    """Folders of models that no volume mounts, each with True if nothing else can bring it either."""
+    """A problem for each model folder that no volume mounts, with True if the problem is certain."""
     model, tokenizer, config = rendered.model, options.get("tokenizer"), options.get(_SPECULATIVE)
     named: list[tuple[UsedOption | None, str, str]] = []
     if model and "$" not in model:
@@ -368,7 +370,7 @@ def _absent_models(
     for used, path, what in named:
         if not path.startswith(("/", "~/", "./", "../")):
             continue
-        # Mods stage drafters in the workspace: such a folder comes from a mod or the image rather than the machine.
+        # Mods put draft models into the workspace: such a folder comes from a mod or the image, not from the machine.
         is_made_inside = path.startswith((*(f"{folder}/" for folder in _WORKSPACES), "/opt/", "/app/"))
         name = path.rstrip("/").rpartition("/")[2]
         if _is_mounted(recipe, path) or facts.brings(path) or (is_made_inside and facts.brings(f"/{name}")):
@@ -382,13 +384,13 @@ def _absent_models(
 
 
 def _absent_template(recipe: Recipe, rendered: ServeCommand, facts: ImageFacts) -> Iterator[tuple[Problem, bool]]:
-    """A chat template that neither the image, a mod nor a volume brings, with True if that is certain."""
+    """A problem if no image, mod or volume contains the chat template, with True if the problem is certain."""
     used = template_of_image(recipe, rendered)
     value = (used.value if used else None) or ""
     from_package = "/site-packages/" in value or "/dist-packages/" in value
     if used and not from_package and not facts.brings(value.rpartition("/")[2]):
         message = f"the image, its mods and the volumes do not contain the chat template {value}; add it with a mod"
-        # An image that others built, with vLLM in it, may have examples in a folder of its own.
+        # An image that another project built with its own vLLM may contain example templates.
         is_certain = facts.is_known and (facts.vllm is not None or "/" not in value)
         yield Problem(command.of_value(recipe, used), message), is_certain
 
@@ -396,7 +398,7 @@ def _absent_template(recipe: Recipe, rendered: ServeCommand, facts: ImageFacts) 
 def _block_size(
     recipe: Recipe, rendered: ServeCommand, facts: ImageFacts, options: dict[str, UsedOption]
 ) -> Iterator[Problem]:
-    """A block of the KV cache that a step of the scheduler cannot fill."""
+    """A problem for a block of the KV cache that is larger than a step of the scheduler."""
     sizes = ((used and used.value) or "" for used in map(options.get, ("block-size", "max-num-batched-tokens")))
     block, batch = map(command.whole_number, sizes)
     release = facts.vllm_release
