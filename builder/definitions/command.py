@@ -411,8 +411,13 @@ def render_command(
     parsed, given, appended, words = _completed(recipe, overrides, extra, backend, place)
     require_no_problems(name_problems(recipe, words))
     fixed, exports = _environment(recipe, backend)
-    is_script = parsed.needs_shell or shell.within_shell(parsed, given) is not None
-    argv = shell.script(parsed, given, appended) if parsed.needs_shell else (*shell.words(parsed, given), *appended)
+    within = shell.within_shell(parsed, given)
+    if parsed.needs_shell:
+        argv = shell.script(parsed, given, appended)
+    elif within:
+        argv = shell.script_within(shell.words(parsed, given), within, appended)
+    else:
+        argv = (*shell.words(parsed, given), *appended)
     if exports and argv[:2] == ("bash", "-c"):
         argv = (*argv[:2], f"{exports}{argv[2]}", *argv[3:])
     elif exports:
@@ -422,7 +427,7 @@ def render_command(
     return ServeCommand(
         argv=argv,
         env=fixed,
-        is_script=is_script,
+        is_script=parsed.needs_shell or within is not None,
         words=words,
         port=port(words),
         host=option(words, "--host"),
@@ -504,19 +509,17 @@ def _completed(
     """The parsed command, the typed values for its keys, the arguments to append, and all words together."""
     parsed, given, options, wrong = _parsed(recipe, overrides, backend)
     require_no_problems(wrong)
-    inner = shell.within_shell(parsed, given)
-    words = shell.words(shell.server_alone(inner or parsed), given)
+    within = shell.within_shell(parsed, given)
+    words = shell.words(shell.server_alone(within[1] if within else parsed), given)
     if recipe.revision is not None and model(words) == recipe.model and not option(words, "--revision"):
         options += ["--revision", recipe.revision]
     options += extra if backend == "ray" else without(extra, BACKEND)
     if backend == "ray" and _is_server((*words, *options)) and option((*words, *options), BACKEND) is None:
         options += [BACKEND, backend]
     options += place
-    if inner and options:
-        message = f"{recipe.file}: its command starts a shell, so builder cannot add further arguments"
-        raise UsageError(
-            message, hint="write the command without `bash -c`: builder starts a shell where one is needed"
-        )
+    if within and options and parsed.needs_shell:
+        message = f"{recipe.file}: one shell expands its command for another, so builder cannot add further arguments"
+        raise UsageError(message, hint="write the command without `bash -c`: builder starts a shell if necessary")
     if bad := [text for text in options if "\0" in text]:
         raise UsageError(f"{bad[0]!r}: an argument cannot contain a NUL character")
     return parsed, given, tuple(options), (*words, *options)

@@ -505,14 +505,23 @@ def _places(parsed: ParsedCommand) -> tuple[int, ...]:
 _SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh"})
 
 
-def within_shell(parsed: ParsedCommand, values: Mapping[str, str]) -> ParsedCommand | None:
-    """The script of a command that only starts another shell for it, such as ``bash -c '…'``; None of any other."""
+def within_shell(parsed: ParsedCommand, values: Mapping[str, str]) -> tuple[int, ParsedCommand] | None:
+    """The script of a command that only starts another shell for it, such as ``bash -c '…'``, and its place among the
+    words of the command; None for any other command."""
     if len(parsed.commands) == 1 and _program(parsed.commands[0][0]) in _SHELLS:
-        arguments = words(parsed, values)
-        for flag, script in pairwise(arguments):
+        for at, (flag, text) in enumerate(pairwise(words(parsed, values)), 1):
             if re.fullmatch("-[a-z]*c", flag):
-                return scan(Unit(char, 0) for char in script)
+                return at, scan(Unit(char, 0) for char in text)
     return None
+
+
+def script_within(
+    arguments: tuple[str, ...], within: tuple[int, ParsedCommand], extra: tuple[str, ...]
+) -> tuple[str, ...]:
+    """``arguments``, which start a shell for a script, with ``extra`` in that script. Raises what `script` does."""
+    at, inner = within
+    text, *added = script(inner, {}, extra)[2:]
+    return (*arguments[:at], text, *(arguments[at + 1 :] or added[:1]), *added[1:])
 
 
 def server_alone(parsed: ParsedCommand) -> ParsedCommand:

@@ -660,14 +660,32 @@ def test_only_the_options_of_the_server_count(tmp_path: Path) -> None:
     assert problem.startswith("r.yaml:5:52: --max-model-len 1,2: ")
 
 
-def test_a_command_in_a_shell_of_its_own_is_read_and_gets_no_arguments_that_it_would_lose(tmp_path: Path) -> None:
+def test_a_command_in_a_shell_of_its_own_is_read(tmp_path: Path) -> None:
     recipe = recipe_texts.make(tmp_path, 'bash -lc "exec vllm serve m --port 9000 --seed x"')
     rendered = command.render_command(recipe, {})
     assert rendered.argv == ("bash", "-lc", "exec vllm serve m --port 9000 --seed x")
     assert (rendered.port, rendered.model, rendered.is_script) == (9000, "m", True)
     (problem,) = map(str, recipe_problems.recipe_problems(recipe))
     assert problem == "r.yaml:4:50: --seed x: expected a number"
-    with pytest.raises(UsageError, match="its command starts a shell") as caught:
+
+
+@pytest.mark.parametrize(
+    ("text", "argv"),
+    [
+        ('bash -lc "exec vllm serve m -q; true"', ("bash", "-lc", "exec vllm serve m -q --port 1; true")),
+        ("bash -c 'a && vllm serve m' b", ("bash", "-c", "a && vllm serve m --port 1", "b")),
+        ("sh -ec 'vllm serve \"$@\"'", ("sh", "-ec", 'vllm serve "$@"', "bash", "--port", "1")),
+        ("sh -c 'vllm serve \"$@\"' x m", ("sh", "-c", 'vllm serve "$@"', "x", "m", "--port", "1")),
+    ],
+)
+def test_arguments_reach_the_server_in_a_shell_of_its_own(tmp_path: Path, text: str, argv: tuple[str, ...]) -> None:
+    rendered = command.render_command(recipe_texts.make(tmp_path, text), {"port": "1"})
+    assert (rendered.argv, rendered.port) == (argv, 1)
+
+
+def test_a_script_that_another_shell_expands_gets_no_arguments_that_it_would_lose(tmp_path: Path) -> None:
+    recipe = recipe_texts.make(tmp_path, 'bash -c "vllm serve $MODEL"')
+    with pytest.raises(UsageError, match="one shell expands its command for another") as caught:
         command.render_command(recipe, {"port": "1"})
     assert "without `bash -c`" in caught.value.hint
 
