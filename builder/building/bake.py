@@ -384,7 +384,10 @@ def _require_local_base(engine: Endpoint, plan: Plan) -> None:
         return
     if engine.builds_elsewhere:
         message = f"the buildx instance `{engine.instance}` cannot see {pin.requested}, which only this engine has"
-        hint = "push that image to a registry and use its name there in image.yaml, or build without --builder"
+        hint = (
+            "push that image to a registry and use its name there in image.yaml; or build in this engine: without "
+            "`--builder`, and without `builder` in builder.yaml"
+        )
         raise UsageError(message, hint=hint)
     fingerprint = installed.local_fingerprint(engine, pin.requested)
     if fingerprint != pin.resolved.removeprefix(installed.LOCAL):

@@ -244,7 +244,11 @@ def _compare(workspace: Workspace, lock: Lock, plan: Plan) -> Comparison:
     before = build_directory.read_if_possible(directory)
     if before is None:
         unreadable = workspace.project.relative(directory / build_directory.FILE)
-        return Comparison(None, (), (f"its inputs differ from {last}; {unreadable} cannot be read for details",))
+        return Comparison(
+            None,
+            (),
+            (f"its inputs differ from {last}; {unreadable} cannot be read, so the differences are unknown",),
+        )
     return Comparison(None, before, rules.explain_changes(before, plan.steps))
 
 

@@ -122,7 +122,8 @@ def print_outcome(kept: commands.measuring.KeptOutcome, folder: str) -> None:
         word = _FINDING_WORDS.get(finding.verdict, finding.verdict)
         print_result(f"  {word}: {finding.check}{place}: {finding.text}", hanging=4)
     if len(outcome.findings) > _MOST_FINDINGS:
-        print_result(f"  and {len(outcome.findings) - _MOST_FINDINGS} more: --json shows them")
+        all_of_them = "the file below has all" if kept.file else "with --json, the command shows all"
+        print_result(f"  and {len(outcome.findings) - _MOST_FINDINGS} more: {all_of_them}")
     if kept.file:
         print_result(f"kept in {str(kept.file).removeprefix(folder).lstrip('/')}")
 

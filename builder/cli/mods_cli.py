@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 # Files that are run, or say what is: mod.yaml names commands.
 _SCRIPTS = (".sh", ".py", "mod.yaml")
 ADDRESS = "GIT-URL[//PATH][@REF]"
-yes_option = click.option("--yes", is_flag=True, help="Replace without asking, except files that would be lost.")
+yes_option = click.option(
+    "--yes", is_flag=True, help="Replace without asking. If edits would be lost, replace nothing and end with 1."
+)
 force_option = click.option(
     "--force", is_flag=True, help="With --yes: also replace edited files, and files that were never copied."
 )

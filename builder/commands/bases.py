@@ -168,7 +168,9 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
     if name in definitions.definition_names(workspace.project):
         bases = [f"{pin.requested}@{pin.resolved}" for definition, pin in _pinned_bases(lock) if definition == name]
         if not bases:
-            hint = f"`builder lock {name}` pins it"
+            hint = (
+                f"`builder lock {name}` pins a base from a registry; if {name} has `from`, name that definition instead"
+            )
             raise UsageError(f"images.lock records no registry base image for {name}", hint=hint)
         yield from ((base, None) for base in bases)
         return

@@ -9,6 +9,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from builder.base import words
@@ -88,7 +89,9 @@ def bisect_images(
     """
     project = workspace.project
     if judge.kind == "script" and not os.access(judge.name, os.X_OK):
-        hint = f"`chmod +x {judge.name}`, and start it with a line such as `#!/bin/sh`"
+        if not Path(judge.name).exists():
+            raise UsageError(f"{judge.name} does not exist", hint="name the file of an executable script")
+        hint = f"`chmod +x {judge.name}`; its first line must name a program, such as `#!/bin/sh`"
         raise UsageError(f"{judge.name} is not an executable program", hint=hint)
     work_folder.recover(workspace)
     with search.journal_of(project).hold():
@@ -105,7 +108,7 @@ def bisect_images(
         if (bisection.target, bisection.judge) != (text, judge.recorded):
             again = f"`builder bisect {shlex.quote(bisection.target)}` with the same options continues it"
             message = f"a bisection of {bisection.target} was interrupted"
-            raise ConflictError(message, hint=f"{again}, `builder bisect stop` ends it")
+            raise ConflictError(message, hint=f"{again}; `builder bisect stop` ends it")
         workspace.report(Message(f"continuing the bisection of {bisection.started}"))
         running = RunningBisection(workspace, replace(bisection, judge=judge))
         running.stop_candidates(restore=False)

@@ -306,7 +306,7 @@ def document(text: str) -> dict[str, Any]:
             _ = urlsplit(engine).port  # ports and IPv6 addresses, which a pattern cannot check
         except ValueError as error:
             location = yaml_file.location_of(("nodes", name), text, FILE)
-            wrong.append(Problem(location, f"`{engine}` is not an address: {error}"))
+            wrong.append(Problem(location, f"`{engine}` is not an address such as ssh://USER@HOST: {error}"))
     require_no_problems(wrong)
     return data
 

@@ -209,7 +209,10 @@ def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tupl
             yield ("sources", name, "version"), message
         if isinstance(source, GitSource) and (twice := source_patches.repeated(source.patches)):
             key = "patches" if "patches" in written[name] else "pulls"
-            yield ("sources", name, key), f"{twice} is listed twice, or two files have the same name"
+            yield (
+                ("sources", name, key),
+                f"{twice} is listed twice, or two files have the same name: remove or rename one",
+            )
     wheel = next((source for source in sources.values() if isinstance(source, WheelSource)), None)
     if wheel and "python" not in data:
         yield (), f"{wheel.requirement} is installed with the Python packages: set the Python version under `python`"
@@ -369,18 +372,20 @@ def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefin
 def _chain(project: Project, name: str, host_platform: str) -> tuple[ImageDefinition, ...]:
     chain = [load_image(project, name, host_platform)]
     while chain[0].parent:
-        child, parent, message = chain[0], chain[0].parent, ""
+        child, parent, message, hint = chain[0], chain[0].parent, "", ""
         if parent not in definition_names(project):
             message = f"there is no definition `{parent}`"
+            hint = f"definitions here: {', '.join(definition_names(project))}"
         elif parent in {definition.name for definition in chain}:
-            message = f"`{parent}` is itself built on this definition"
+            message, hint = f"`{parent}` is itself built on this definition", "remove one of the `from` keys"
         else:
             chain.insert(0, load_image(project, parent, host_platform))
             if chain[0].platform != child.platform:
                 message = f"{child.name} is for {child.platform}, but {parent} is for {chain[0].platform}"
+                hint = "give both definitions the same `platform`"
         if message:
             problem = Problem(location(project, child.name, "from"), f"`from`: {message}")
-            raise FileProblemsError((problem,), hint=f"definitions here: {', '.join(definition_names(project))}")
+            raise FileProblemsError((problem,), hint=hint)
     return tuple(chain)
 
 

@@ -55,7 +55,8 @@ def _require_same(recipe: Recipe, text: str) -> None:
     """Raises UsageError if the converted text would start a different server on one machine."""
     parsed = parse_recipe(text, recipe.file)
     if parsed.recipe is None:
-        raise UsageError(f"{recipe.file} cannot be converted: {parsed.problems[0]}")
+        message = f"{recipe.file} cannot be converted: the result would be invalid: {parsed.problems[0].message}"
+        raise UsageError(message, hint="write the new recipe by hand")
     sizes = {"tensor_parallel": "1"} if "tensor_parallel" in recipe.defaults else {}
     before, after = (command.render_command(each, sizes) for each in (recipe, parsed.recipe))
     if command.without(before.words, command.BACKEND) != command.without(after.words, command.BACKEND):

@@ -563,4 +563,5 @@ def unquotable(parsed: ParsedCommand, values: Mapping[str, str]) -> Iterator[Com
         if piece and is_read and not _HARMLESS.fullmatch(text_of(piece, values[piece.key])):
             where = "`$(…)`, backquotes or a here-document" if opaque else "a script with `eval`, `bash -c` or `[[`"
             message = f"the value of {{{piece.key}}} is used in {where}, where it cannot be quoted"
-            yield CommandProblem(piece.written, piece.offset, message)
+            remedy = "use only letters, digits and _@%+=:,./- in the value"
+            yield CommandProblem(piece.written, piece.offset, f"{message}: {remedy}")

@@ -44,7 +44,8 @@ class EngineTimeoutError(EngineError):
     def __init__(self, endpoint: Endpoint, timeout: float, partial: bytes = b"") -> None:
         super().__init__(
             f"the engine at {endpoint.host} has not answered for {timeout:g} seconds",
-            hint="the machine may be overloaded, or its disk full: `docker info` shows whether the engine answers",
+            hint="the machine may be overloaded, or its disk full: "
+            f"`docker -H {endpoint.host} info` shows whether the engine answers",
         )
         self.partial = partial
 

@@ -317,7 +317,7 @@ def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
     try:
         container_id = _create(endpoint, body, name=name)
     except EngineConflictError:
-        hint = f"remove that container with `docker rm -f {name}`, or give the recipe another name"
+        hint = f"if nobody needs that container: `docker rm -f {name}`; otherwise give the recipe another name"
         raise ConflictError(f"a container named {name} already exists", hint=hint) from None
     return _service(request(endpoint, "GET", f"/containers/{container_id}/json"))
 

@@ -374,8 +374,10 @@ def ask_vllm(
         answers = None
     if answers is None or len(answers.commands) != len(commands):
         last = result.last_line[:300]
-        message = f"the vLLM in {image} does not answer; its Python ended with exit code {result.exit_code}: {last}"
-        raise ImageStateError(message)
+        message = (
+            f"{image} could not check the recipes with its vLLM: its Python ended with exit code {result.exit_code}"
+        )
+        raise ImageStateError(f"{message}: {last}")
     return answers
 
 

@@ -224,7 +224,7 @@ def _digest(data: Mapping[str, Any]) -> str:
 
 def _faults(data: Any) -> Iterator[str]:
     if isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] > FORMAT:
-        yield "a newer version of builder wrote this file: install that version to read it"
+        yield "a newer version of builder wrote this file: update builder to read it"
         return
     from builder.base.yaml_file import validator
 

@@ -204,8 +204,9 @@ def compared_image(project: Project, lock: Lock, name: ImageName) -> tuple[Compa
         if pairing.image == name
     }
     if image.adopted:
-        inside = adopted.read_adopted(build_directory.path_of(project, name))
-        fault = inside.unknown if inside else f"the record of what {name} contains is gone"
+        inside = adopted.read_adopted(folder := build_directory.path_of(project, name))
+        restore = f"`git checkout HEAD -- {project.relative(folder)}` restores it"
+        fault = inside.unknown if inside else f"the record of the contents of {name} cannot be read: {restore}"
         return ComparedImage(name, image, None, inside, pairings), fault
     try:
         return ComparedImage(name, image, build_directory.read_build_directory(project, name), None, pairings), ""

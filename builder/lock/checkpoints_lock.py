@@ -148,7 +148,7 @@ def parse_checkpoints_lock(text: bytes, file: str) -> CheckpointRecords:
         version = data.pop("version", None) if isinstance(data, dict) else None
         if version == VERSION:
             return records.record(CheckpointRecords, data)
-        damage, place = f"it does not begin with `version: {VERSION}`", ""
+        damage, place = f'it has no `"version": {VERSION}`', ""
     except ValueError as error:
         version, damage = None, f"{error!s:.200}"
         place = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""

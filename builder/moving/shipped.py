@@ -138,7 +138,10 @@ def read_shipped_record(project: Project) -> InitRecord | None:
     except FileNotFoundError:
         return None
     except (OSError, records.RecordError) as error:
-        hint = "restore it from git; or delete it: then every file that differs from this release counts as edited"
+        hint = (
+            "if a newer builder wrote this file, update builder; otherwise restore it from git, or delete it: then "
+            "every file that differs from this release counts as edited"
+        )
         raise FileProblemsError((Problem(Location(FILE), str(error)),), hint=hint) from None
 
 

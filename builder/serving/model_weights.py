@@ -336,7 +336,9 @@ def _require_whole(folder: Path, written: CheckpointSource, recorded: RecordedSo
         try:
             wanted |= set(parse_index(files.read_plain_file((folder / NAME).resolve(), LARGEST_INDEX)).values())
         except HeaderError as error:
-            raise ImageStateError(f"{folder / NAME}: {error}") from None
+            again = f"`hf download {written.model} --revision {recorded.commit} --force-download` fetches it again"
+            hint = again if written.model else f"copy the file into {folder} again"
+            raise ImageStateError(f"{folder / NAME} is damaged: {error}", hint=hint) from None
     if missing := sorted(name for name in wanted if not (folder / name).exists()):
         fetches = f"`hf download {written.model} --revision {recorded.commit}` fetches all files"
         lacks = "1 file is" if len(missing) == 1 else f"{len(missing)} files are"

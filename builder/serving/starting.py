@@ -385,7 +385,7 @@ def memory_shortage(
         left = f"leave {_gib(max(0, total - needed))}: less than the reserve of {_gib(reserve)}"
         return (
             f"the server would take {share} of the memory of {where}, and {left}",
-            f"{_less(wanted, total, total - reserve)}; `reserve` in builder.yaml sets the reserve; {_FORCE}",
+            f"{_less(wanted, total, total - reserve)}; or set a smaller `reserve` in builder.yaml; {_FORCE}",
         )
     if needed > available:
         names = [(service.labels[LABEL], service.labels.get(GPU_MEMORY)) for service in others]

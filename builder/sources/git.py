@@ -137,8 +137,20 @@ _RULES = (
     _Rule("missing", r"couldn't find remote ref|not our ref|unadvertised object", "{url} does not have this ref"),
     _Rule(
         "refused",
+        r"(?:returned error: |HTTP |response )407\b",
+        "the proxy requires a login to reach {url}",
+        "write the login into HTTPS_PROXY: http://USER:PASSWORD@HOST:PORT",
+    ),
+    _Rule(
+        "refused",
+        "Host key verification failed",
+        "this machine does not know the ssh key of the host of {url}",
+        "connect to that host once with `ssh`, and compare the key that it shows",
+    ),
+    _Rule(
+        "refused",
         r"Authentication failed|could not read (?:Username|Password)|terminal prompts disabled"
-        r"|(?:returned error: |HTTP )40[137]\b|Permission denied \(|Host key verification failed",
+        r"|(?:returned error: |HTTP )40[13]\b|Permission denied \(",
         "{url} refuses access",
         "check the address; a private repository needs a token in the address (https://TOKEN@host/…), "
         "a credential helper of git, or an ssh key",

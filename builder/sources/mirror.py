@@ -78,7 +78,9 @@ def under_lock(action: Callable[Concatenate[GitRepository, P], T]) -> Callable[C
                     return action(repository, *args, **kwargs)
         except OSError as error:
             message = f"the mirror of {address} in {path} cannot be used: {error.strerror or error}"
-            raise SourceError(message, hint="make the folder writable, and make room on its disk") from None
+            raise SourceError(
+                message, hint="make room, or make the folder writable; then run the command again"
+            ) from None
 
     return locked
 

@@ -168,9 +168,11 @@ def find_commit_wheel(
     except InvalidWheelFilename as error:
         raise SourceError(f"{address}: {error}") from None
     if not _ADDRESS.fullmatch(wheel.address):
-        raise SourceError(f"a build cannot fetch the wheel from {wheel.address!r}")
+        message = f"a build cannot fetch the wheel from {wheel.address!r}"
+        hint = "the address must begin with http:// or https://, and contain no space, quote or any of \\ $ ` ; #"
+        raise SourceError(message, hint=hint)
     if not commit.startswith(named(version)):
-        raise SourceError(f"{address} has the wheel of another commit, {version}")
+        raise SourceError(f"{address} has only a wheel of another commit, {version}")
     return CommitWheel(wheel.address, wheel.sha256, version)
 
 

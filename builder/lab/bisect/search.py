@@ -425,7 +425,7 @@ def journal_of(project: Project) -> Journal[Bisection]:
         Bisection,
         format=5,
         what="a bisection",
-        while_held="`builder bisect status` shows its progress; ^C there pauses it",
+        while_held="`builder bisect status` shows its progress; ^C in its terminal pauses it",
         if_unreadable=(
             "run `builder bisect stop` of the version that wrote the file; or remove the file, and begin again"
         ),

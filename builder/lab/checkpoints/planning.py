@@ -228,7 +228,7 @@ def _sizes(folder: Path) -> dict[str, int]:
         entries = [entry for entry in os.scandir(folder) if entry.is_file()]
         for entry in entries:
             if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(root):
-                hint = "put the file itself there, or name its own folder in checkpoint.yaml"
+                hint = "put the file itself there, or name the folder that contains it in checkpoint.yaml"
                 raise SourceError(f"{entry.path} is a link that points outside its folder", hint=hint)
         return {entry.name: entry.stat().st_size for entry in entries}
     except OSError as error:

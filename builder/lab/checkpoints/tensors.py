@@ -180,14 +180,16 @@ def _replace(content: PlannedContent, step: ReplaceStep, source: SourceListing) 
     changes = ", ".join(sorted(f"{before} → {after}" for before, after in pairs if before != after))
     change = f" ({changes})" if changes else ""
     left = f"; {len(unmatched)} have no counterpart" if unmatched else ""
-    return content.after(f"replaces {len(matched)} tensors by those of {step.source}{change}{also}{left}", changed)
+    return content.after(
+        f"replaces {len(matched)} tensors with tensors from {step.source}{change}{also}{left}", changed
+    )
 
 
 def _add(content: PlannedContent, step: AddStep, source: SourceListing) -> PlannedContent:
     """Adds a whole file of a source, unless such tensors already exist."""
     is_excluding = _matcher(step.unless)
     if present := [name for name in content.tensors if is_excluding(name)]:
-        return content.after(f"adds nothing of {step.source}: {len(present)} such tensors are already there")
+        return content.after(f"adds nothing from {step.source}: {len(present)} such tensors already exist")
     if step.file not in source.headers:
         suggestion = did_you_mean(step.file, source.headers, code=True)
         raise StepError(f"{step.source} has no file {step.file}" + (f"; {suggestion}" if suggestion else ""))

@@ -147,7 +147,7 @@ def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile)
     lines = map(json.loads, (folder / _RECOUNTED).read_text(encoding="utf-8").splitlines())
     again = [(line["counted"], line["tokens"]) for line in lines if line]
     counted, of_server = (sum(column) for column in zip(*again, strict=True)) if again else (0, 0)
-    text = f"{LLAMA_BENCHY} counted {counted} of {of_server} tokens; the figures use the count of the server"
+    text = f"{LLAMA_BENCHY} counted {counted} of {of_server} tokens; the figures use the server's count"
     recounted = [Finding("tokens", words.counted(len(again), "answer"), "pass", text)] if again else []
     return Throughput((*recounted, *left_out), figures, raw)
 

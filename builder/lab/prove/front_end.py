@@ -234,7 +234,7 @@ def _fetch(workspace: Workspace, environ: Mapping[str, str], model: str, revisio
     folder = hub.fetch_from_hub(environ, replace(snapshot, files=wanted), lambda _: None)
     fetched = _of_folder(folder)
     if fetched is None:
-        raise SourceError(f"{model} has no tokenizer or no config")
+        raise SourceError(f"{model} lacks a tokenizer or config.json")
     return replace(fetched, commit=snapshot.commit)
 
 

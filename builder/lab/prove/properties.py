@@ -284,7 +284,7 @@ def _empty_result(conversation: Conversation, texts: Mapping[str, str]) -> Broke
     for turn in conversation.turns:
         text = text.replace(turn.texts[0], "") if turn.role == "tool" else text
     if len("".join(empty.split())) < len("".join(text.split())):
-        yield "result", f"an empty result loses its turn:\n{side_by_side(text, empty)}"
+        yield "result", f"an empty tool result removes its whole turn from the prompt:\n{side_by_side(text, empty)}"
 
 
 def _begins_turn_after_result(conversation: Conversation, texts: Mapping[str, str], style: Style) -> Broken:
@@ -410,8 +410,12 @@ def _tools(conversation: Conversation, flat: str, instructions: str) -> Broken:
             yield "types", f"parts of the parameters of {name} are not in the prompt: {', '.join(map(repr, inside))}"
         if missing:
             is_escaped = _ESCAPED.search(flat) and missing == [schema["description"]]
-            why = "is escaped" if is_escaped else "is not in the prompt"
-            yield "tools", f"the tool {name} {why}, or not complete: {', '.join(map(repr, missing))}"
+            what = (
+                f"the description of the tool {name} is escaped"
+                if is_escaped
+                else f"parts of the tool {name} are missing"
+            )
+            yield "tools", f"{what} in the prompt: {', '.join(map(repr, missing))}"
 
 
 def _schemas(conversation: Conversation, text: str) -> Broken:

@@ -95,7 +95,7 @@ def test_the_result_lies_in_the_layout_of_the_cache(making_kitchen: Kitchen) -> 
 def test_the_model_card_tells_where_it_is_from(making_kitchen: Kitchen) -> None:
     card = (making_kitchen.build().folder / "README.md").read_text()
     assert f"- `int4`: folder: {making_kitchen.folder}/int4" in card
-    assert "2. replaces 12 tensors by those of fp8 (BF16 → F8_E4M3), with 12 companions" in card
+    assert "2. replaces 12 tensors with tensors from fp8 (BF16 → F8_E4M3), with 12 companions" in card
     assert "An image needs this mod: `enable-hybrid-int4fp8`." in card
 
 

@@ -107,7 +107,7 @@ def test_a_plan_of_folders_says_what_each_step_does(project: Project, folders: P
     decoder = sum(len(safetensors_files.int4()[name]) for name in safetensors_files.INT4_FILES)
     assert [effect.text for effect in outlook.plan.content.effects] == [
         f"takes {decoder} tensors and 2 other files of int4",
-        "replaces 144 tensors by those of fp8 (BF16 → F8_E4M3), with 144 companions",
+        "replaces 144 tensors with tensors from fp8 (BF16 → F8_E4M3), with 144 companions",
         "adds model_extra_tensors.safetensors of int4 with 785 tensors",
         "verifies the result, whose tensors are as required",
     ]
@@ -126,7 +126,7 @@ def test_it_comes_out_the_same_whatever_the_index_lists(project: Project, folder
     index_lists(folders, {first: shards[first], second: shards[second] | shards[safetensors_files.EXTRA]}, shards)
     among = plan(project, folders).plan.content
     for content in (listed, among):
-        assert content.effects[2].text == "adds nothing of int4: 785 such tensors are already there"
+        assert content.effects[2].text == "adds nothing from int4: 785 such tensors already exist"
         assert {name: (each.dtype, each.shape, each.file.source) for name, each in content.tensors.items()} == {
             name: (each.dtype, each.shape, each.file.source) for name, each in unlisted.tensors.items()
         }

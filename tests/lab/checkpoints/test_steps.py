@@ -93,7 +93,7 @@ def test_replace_takes_equal_shapes_with_their_companions() -> None:
     assert (tensor.dtype, tensor.file.source) == ("F8_E4M3", "b")
     assert (scale.dtype, scale.shard) == ("F32", tensor.shard)
     assert "q.weight" not in content.tensors
-    text = "replaces 1 tensors by those of b (BF16 → F8_E4M3), with 1 companions; 1 have no counterpart"
+    text = "replaces 1 tensors with tensors from b (BF16 → F8_E4M3), with 1 companions; 1 have no counterpart"
     assert content.effects[1].text == text
 
 
@@ -111,7 +111,7 @@ def test_add_adds_nothing_where_such_tensors_are_there_already() -> None:
     )
     listed = apply("{take: a, rename: {y.weight: mtp.a}}", add)
     assert set(listed.tensors) == {"x.weight", "mtp.a", "z", "w.weight"}
-    assert listed.effects[1].text == "adds nothing of a: 1 such tensors are already there"
+    assert listed.effects[1].text == "adds nothing from a: 1 such tensors already exist"
     # The file need not exist where the index lists the tensors in another one.
     assert apply("{take: a, rename: {y.weight: mtp.a}}", add.replace("extra", "other")) == listed
 

@@ -79,7 +79,7 @@ def test_the_revision_decides(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("files", "reason"),
-    [({"model.gguf": b"w"}, "no tokenizer files"), ({"config.json": b"{}"}, "no tokenizer or no config")],
+    [({"model.gguf": b"w"}, "no tokenizer files"), ({"config.json": b"{}"}, "lacks a tokenizer or config.json")],
 )
 def test_a_model_without_a_tokenizer_has_a_stand_in(tmp_path: Path, files: dict[str, bytes], reason: str) -> None:
     with hub_server.serve() as hub:

@@ -80,7 +80,7 @@ def test_a_commit_without_a_wheel_says_which_and_for_what(tmp_path: Path, served
     older = PythonRequirements("3.12", "2.17", ())
     with pytest.raises(SourceError, match="has no wheel of vllm for linux/arm64, Python 3.12: .*platform"):
         find(tmp_path, served, COMMIT, older)
-    with pytest.raises(SourceError, match=f"{ANOTHER}/cu130 has the wheel of another commit, {VERSION[:10]}"):
+    with pytest.raises(SourceError, match=f"{ANOTHER}/cu130 has only a wheel of another commit, {VERSION[:10]}"):
         find(tmp_path, served, ANOTHER)
 
 
