@@ -153,8 +153,7 @@ def compose(client: Client, setup: dict[str, Any]) -> None:
 
 
 def in_fork(function: Any, result: Path, seconds: int) -> None:
-    """Runs a function in a fork, and writes its answer into a file. A fork that takes longer than ``seconds`` is
-    ended."""
+    """Runs a function in a fork for at most ``seconds``, and writes its answer into a file."""
     child = os.fork()
     if child:
         os.waitpid(child, 0)
@@ -244,7 +243,7 @@ class Noting(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def prepare(client: Client, setup: dict[str, Any]) -> dict[str, Any]:
-    """Returns the input that `driver` would have parsed for each turn."""
+    """Returns what `driver` would have parsed, by turn."""
     parse, prepared = driver._parsed, {}
     try:
         driver._parsed = lambda _, wanted, prompt, ids: {"wanted": wanted, "prompt": prompt, "ids": ids}

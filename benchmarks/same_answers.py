@@ -1,15 +1,14 @@
-"""Measures how often `builder compare` is wrong, with a small random model. The model is compared with itself on many
-draws of texts, and with planted faults of three strengths.
+"""Measures how often `builder compare` is wrong, on many draws of texts: compares a small random model with
+itself, and with planted faults of three strengths.
 
     python -m benchmarks.same_answers [--image NAME | --python PYTHON] [--itself N] [--draws N] [--depth TOKENS]
 
 Each variant is served once: on the cpu image, or on this machine's GPU with the vLLM of ``--python``. The first model
 rates once for each draw, and so does each variant.
 
-In a comparison of a model with itself, one process of the server rates as the first image, and the next process as the
-second, as in `builder compare`. A process does so for `PART` comparisons as the first image, and for others as the
-second. Each comparison has different texts and its own depth. No questions are asked, because a random model answers
-none.
+In a comparison of a model with itself, one process of the server rates as the first image, and the next as the second,
+as in `builder compare`. A process is the first image of `PART` comparisons, and the second of others. Texts and depths
+differ between comparisons. No questions are asked, because a random model answers none.
 """
 
 from __future__ import annotations

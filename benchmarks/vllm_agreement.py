@@ -4,9 +4,8 @@
 
 FOLDER contains recipes. Each PYTHON has vLLM installed, or finds a different version of vLLM in PYTHONPATH. First, vLLM
 is asked in the same way as in an image. Then `vllm serve` runs with the same arguments, in one process for each recipe,
-until it is about to open its port. Its parser and its own checks have refused wrong options before that. Without a GPU,
-vLLM for CUDA gets the platform that it was built for. Options that name files are left out, because the files of
-recipes are missing here.
+until it is about to open its port. Its parser and its checks refuse before that. Without a GPU, vLLM for CUDA gets
+the platform that it was built for. Options that name files are left out, because the files are missing here.
 
 ``--each`` prints every recipe that vLLM refuses, with both reasons. ``--options FILE`` writes the first and the last
 version with each option and variable: the content of builder/serving/vllm_options.json.

@@ -63,7 +63,7 @@ class Client:
         self.rendered: dict[str, list[int]] = {}
 
     def post(self, path: str, body: Json) -> Any:
-        """Returns the JSON of the answer. Raises RefusedError for an error, and OSError if there is no answer."""
+        """Returns the JSON of the answer. Raises RefusedError for an error, OSError without an answer."""
         content = json.dumps(body).encode()
         if self.fault:
             self.fault.unlink(missing_ok=True)
@@ -262,8 +262,8 @@ def _parsed(client: Client, wanted: Json, prompt: list[int], ids: list[int]) -> 
         whole = error.answer
     pieces = {"chunks": split(ids, chance), "one piece": [ids]}
     streams = {kind: _streamed(client, request, prompt, each) for kind, each in pieces.items()}
-    # Single tokens are slow: a request for each. They are needed because some parsers of vLLM misread only a stream of
-    # several tokens at once. If a turn is cut or rewritten, any reading is right.
+    # Single tokens need a request each, but some parsers of vLLM misread only a stream of several tokens at once. If a
+    # turn is cut or rewritten, any reading is right.
     is_misread = any({**each, "pieces": []} != {**whole, "pieces": []} for each in streams.values())
     if wanted.get("tokens") or (is_misread and not wanted.get("cut")):
         streams["tokens"] = _streamed(client, request, prompt, tokens(client, ids))
@@ -365,7 +365,7 @@ def start(main: Any, setup: Json, port: int, log: Path, note: Path) -> int:
         with suppress(ImportError):
             note_template_errors(note)
         sys.argv = ["vllm", "launch", "render", *setup["argv"], "--host", "127.0.0.1", "--port", str(port)]
-        # argparse has already written the reason for refusing the options; a traceback would only hide the reason.
+        # argparse has written why it refuses the options; a traceback would only hide this.
         with suppress(SystemExit):
             main()
     except BaseException:  # noqa: BLE001
@@ -388,8 +388,8 @@ def wait(client: Client, process: int, seconds: float) -> bool:
 
 
 def exit_code(process: int, seconds: float) -> int | None:
-    """Returns the exit code of a front end, negative for a signal; None if it still runs after ``seconds``. The wait is
-    needed because connections close shortly before the process ends."""
+    """Returns the exit code of a front end, negative for a signal; None if it still runs after ``seconds``. Connections
+    close shortly before the process ends."""
     end = time.monotonic() + seconds
     while not (ended := os.waitpid(process, os.WNOHANG))[0]:
         if time.monotonic() >= end:

@@ -72,8 +72,8 @@ class Setup:
 @dataclass(frozen=True)
 class SetupAnswers:
     """The answers by question; None if the front end did not start: see ``log``. ``broke_off`` is the reason for an
-    early end. ``was_killed`` is true if SIGKILL ended the front end, which may be no fault of its own. ``template``
-    is the text of the setup's template."""
+    early end. ``was_killed``: SIGKILL ended the front end, possibly through no fault of its own. ``template`` is the
+    text of the setup's template."""
 
     answers: Mapping[str, Json] | None = None
     template: str | None = None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TOKENIZER = "tokenizer"
 # The exception of ``raise_exception``: with it, the author of a template refuses unsupported requests.
 _REFUSAL = "TemplateError"
-# vLLM's message contains these words if a prompt leaves no room in `--max-model-len`.
+# A part of vLLM's message if a prompt leaves no room in `--max-model-len`.
 _TOO_LONG = "maximum context length"
 
 
@@ -46,7 +46,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The result of one model's proof. ``goldens`` are digests of the answers, and ``texts`` the answers as text."""
+    """The result of one model's proof. ``goldens`` are digests of the answers, ``texts`` their texts."""
 
     verdict: Verdict
     counts: Mapping[str, int]
@@ -84,7 +84,7 @@ def judge_answers(
     is_published: bool = False,
 ) -> Judgement:
     """Judges the answers to ``questions``. ``dates`` are the forms in which templates write the current date into
-    prompts. If the template ``is_published`` by others, its limits are reported, but do not fail the proof."""
+    prompts. If others published the template (``is_published``), its limits are reported but fail nothing."""
     tally = _Tally(goldens={TOKENIZER: tokenizer})
     prompts = {
         question.name: answers[question.name]["text"]

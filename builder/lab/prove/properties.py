@@ -105,8 +105,7 @@ def of_prompt(conversation: Conversation, text: str, style: Style) -> Broken:
 
 
 def of_prompts(conversation: Conversation, texts: Mapping[str, str], style: Style) -> Broken:
-    """Yields each property that a prompt breaks, compared with other prompts. ``texts`` are the prompts by
-    conversation."""
+    """Yields each property that a prompt breaks compared with others; ``texts`` are the prompts by conversation."""
     for name, check in conversation.unlike.items():
         is_alike = check != "thinking" and texts.get(name) == texts[conversation.name]
         if is_alike and (check != "generation" or _begins_turns_if_asked(texts, style)):
@@ -521,7 +520,7 @@ def text_difference(before: str, now: str) -> str:
     """Describes the difference of two texts: `one newline more at the end`. The same difference has the same words.
     Empty if too much differs."""
     if now.startswith(REFUSED) and not before.startswith(REFUSED):
-        return now  # the same words for each question with this refusal, without the previous text
+        return now  # equal for every question with this refusal
     start = common(before, now)
     end = min(common(before[::-1], now[::-1]), len(before) - start, len(now) - start)
     gone, come = before[start : len(before) - end], now[start : len(now) - end]

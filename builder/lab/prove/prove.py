@@ -75,7 +75,7 @@ def prove_models(
     parts = list(zip(pairings, commands, options, files, strict=True))
     setups = [_setup(workspace, *each) for each in parts]
     began, started = datetime.now(UTC), words.now()
-    # The current date as templates write it, and the next date, because the proof may run past midnight.
+    # Today as templates write it, and tomorrow, because the proof may run past midnight.
     days = (began, began + timedelta(days=1))
     dates = tuple(dict.fromkeys(day.strftime(form) for form in reversed(_DATES) for day in days))
     run = front_end.ask_front_end(workspace.engine, image, setups, labels, workspace.report)
@@ -236,7 +236,7 @@ def of_build(
     workspace: Workspace, baked: BakedImage, record: NumberedImage, request: BuildRequest
 ) -> tuple[Proof, ...]:
     """Proves a verified image that has no number yet. Returns no proof if the image cannot run here, or if no proof is
-    required and either nothing can differ or no earlier number was proven. A proof that is impossible does not end the
+    required and either nothing can differ or no earlier number was proven. An impossible proof does not end the
     build."""
     planned = baked.planned
     plan, recipe = planned.plan, planned.recipe

@@ -1,7 +1,7 @@
 """Turns that the template writes and the parsers read back: the losses of each, and whether the parsers are proven.
 
 If the template's text lacks a part of the message, the template caused the difference; otherwise the parser did. This
-rule requires no knowledge of the parser's format.
+needs no knowledge of the parser's format.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from builder.lab.prove.properties import Broken, cut, flatten, leaves
 
 @dataclass(frozen=True)
 class Reading:
-    """A turn, with the parts that the template leaves out (``lost``) and the parsers misread (``broken``).
-    ``in_chunks`` describes a misreading of streams with several tokens at once, if a stream of single tokens is read
-    correctly."""
+    """A turn. ``lost`` describes what the template leaves out, ``broken`` what the parsers misread. ``in_chunks``
+    describes a misread stream of several tokens at once, if a stream of single tokens is read correctly."""
 
     question: Question
     trip: Trip

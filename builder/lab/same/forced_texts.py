@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from builder.lab.measure.served_model import ServedModel
 
 LENGTH = 128
-"""The number of tokens of one text. A text is a part of a prompt, of one kind, and one measurement."""
+"""The tokens of one text. A text is a part of a prompt, of one kind, and one measurement."""
 DEPTHS = (1024, 8192, 32768)
 COPYING, ARITHMETIC, TOOLS, SESSIONS = "copying", "arithmetic", "tools", "sessions"
 VERSION = "1"
@@ -57,8 +57,8 @@ class ForcedPrompt:
 
 @dataclass(frozen=True)
 class ForcedPrompts:
-    """All prompts of a comparison. ``digests`` are the digests of a server's tokens, by kind: servers with different
-    digests read different tokens. ``left_out`` lists the prompts that could not be made."""
+    """All prompts of a comparison. ``digests`` are of a server's tokens, by kind: servers with different digests read
+    different tokens. ``left_out`` lists the prompts that could not be made."""
 
     prompts: tuple[ForcedPrompt, ...]
     digests: Mapping[str, str]
@@ -148,7 +148,7 @@ def _mixed(
     served: ServedModel, numbers: random.Random, lengths: Sequence[int], digests: dict[str, str]
 ) -> Iterator[tuple[list[int], list[str]]]:
     """Yields the tokens of each mixed prompt with the kind of each text. The first text is of the kind `COPYING`; later
-    texts of this kind repeat parts of it."""
+    ones of this kind repeat parts of it."""
     order = [kind for kind in kinds() if kind != COPYING]
     needed = sum(length // LENGTH for length in lengths) // len(kinds()) + 2
     streams: dict[str, Iterator[list[int]]] = {}
@@ -237,8 +237,8 @@ def _sum(numbers: random.Random) -> str:
 
 
 def _tool_session(served: ServedModel, numbers: random.Random, most: int) -> tuple[list[int], list[int]]:
-    """Two sessions with tool calls, rendered with the template of the model: a short one that ends with the beginning
-    of an answer, and one of at most ``most`` tokens."""
+    """Two sessions with tool calls, in the template of the model: a short one that ends with the beginning of an
+    answer, and one of at most ``most`` tokens."""
     pieces = _data()["kinds"][TOOLS]
     tools = [
         {

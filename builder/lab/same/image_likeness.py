@@ -58,9 +58,9 @@ class ComparedTexts:
 
 @dataclass(frozen=True)
 class ImageLikeness:
-    """The comparison of two images. ``prompts_differ`` names the kinds with different tokens. ``right`` has the count
-    of correct answers of each image (of all ``questions``), and ``parted`` the counts of lost and gained answers.
-    ``answers_differ`` is true if these are statistically significant."""
+    """The comparison of two images. ``prompts_differ`` names the kinds with different tokens. ``right`` counts the
+    correct answers of each image to the ``questions``, and ``parted`` the lost and the gained ones. ``answers_differ``
+    is true if these are statistically significant."""
 
     verdict: Likeness
     cells: tuple[ComparedTexts, ...]
@@ -113,7 +113,7 @@ def _band(change: LikenessComparison | PerplexityChange) -> str:
 @dataclass(frozen=True)
 class _Measured:
     """One text. ``noise`` is the distance of the first image from itself, and ``apart`` of the second from the first.
-    ``growth`` is the growth of the logarithm of the perplexity. ``same`` counts the places with the same likeliest
+    ``growth`` is the difference of the logarithm of the perplexity. ``same`` counts the places with the same likeliest
     token. ``parting`` is the first different token: prompt, start of the text, and description (empty: none
     differs)."""
 

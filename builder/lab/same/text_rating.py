@@ -49,8 +49,8 @@ class RatedPrompt:
 class RatedImage:
     """The ratings of all prompts by one server: one at a time, and then several at once in the reverse order.
 
-    ``digests`` are the digests of the server's own tokens, and ``spelled`` has tokens as text. ``right`` is true for
-    each question with a correct answer; empty if no questions were asked. ``started`` is RFC 3339 in UTC."""
+    ``digests`` are of the server's own tokens; ``spelled`` has tokens as text. ``right`` is true for each correct
+    answer to a question; empty without questions. ``started`` is RFC 3339 in UTC."""
 
     alone: tuple[RatedPrompt, ...]
     together: tuple[RatedPrompt, ...]
