@@ -1,1 +1,1 @@
-"""Benchmarks: the time that commands take, beside the time of what a user would do instead."""
+"""Benchmarks: compares the times of commands with the times of their alternatives."""

@@ -1,9 +1,9 @@
-"""Runs all benchmarks, or the parts named, and with ``--write`` puts the results into docs/benchmarks.md.
+"""Runs all benchmarks or the named parts; ``--write`` writes the results into docs/benchmarks.md.
 
     python -m benchmarks [--runs N] [--write] [everyday] [serving] [growth] [second_node] [checkpoints] [evidence]
 
-Needs root for the additional engines of `second_node` and the dropped caches of `checkpoints`, 25 GB of disk, and an
-idle machine for at most 30 minutes. Everything that it makes in the engine is removed afterwards, except for BuildKit's
+Requires root for the additional engines of `second_node` and the dropped caches of `checkpoints`. Also requires 25 GB
+of disk and an idle machine for at most 30 minutes. Removes everything that it creates in the engine, except BuildKit's
 cache.
 """
 
@@ -35,7 +35,7 @@ PARTS: dict[str, Part] = {
     "checkpoints": checkpoints.tables,
     "evidence": evidence.tables,
 }
-# A part of the page: its name, and everything up to the next part.
+# A part of the page: its name, and the text up to the next part.
 _PART = re.compile(r"<!-- (\w+) -->\n(.*?)(?=\n<!-- \w+ -->\n|\Z)", re.DOTALL)
 PAGE = Path(__file__).resolve().parent.parent / "docs/benchmarks.md"
 
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, help="how often each thing is done")
     parser.add_argument("--write", action="store_true", help="write these parts into docs/benchmarks.md")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that everything is removed then, too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # cleans up after SIGTERM, too
     if unknown := [part for part in arguments.parts if part not in PARTS]:
         parser.error(f"no part {unknown[0]}; there are: {', '.join(PARTS)}")
     endpoint = endpoints.find_endpoint(os.environ)
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _write(head: str, part: str, text: str) -> None:
-    """Replaces one part of the page. What was measured by hand has a part that no function here writes."""
+    """Replaces one part of the page. Results that were measured by hand are in a part that no function here writes."""
     before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     parts = dict(_PART.findall(before)) | {part: text}
     page = "".join(f"\n<!-- {name} -->\n{parts[name].strip()}\n" for name in {**PARTS, **parts} if name in parts)

@@ -1,4 +1,4 @@
-"""Making a checkpoint, beside copying the same bytes to the same disk."""
+"""Compares making a checkpoint with copying the same bytes to the same disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILES = 4
 TENSORS = 100
 TENSOR = 5 << 20
 SIZE = FILES * TENSORS * TENSOR
-# 0.8 times the speed.
+# The target: 0.8 times the speed of the copy.
 _REACH = 1.25
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 _DEFINITION = """\
@@ -36,7 +36,7 @@ output: {{folder: {result}}}
 
 
 def tables(sandbox: Sandbox, runs: int) -> Iterator[Table]:
-    """Measures a build whose tensors are all copied, with the source in the page cache and without."""
+    """Measures a build that copies all tensors, with and without the source in the page cache."""
     source, result, copy = (sandbox.root / name for name in ("source", "result", "copy"))
     _write_source(source)
     project = projects.make(sandbox.root / "checkpoints")
@@ -71,7 +71,7 @@ def _rows(
 
 
 def _prepare(source: Path, result: Path, copy: Path, lock: Path, *, is_cold: bool) -> None:
-    """Removes what the run before made, and leaves nothing for the disk to do."""
+    """Removes the results of the previous run, and waits until the disk has no pending writes."""
     for folder in (result, copy):
         shutil.rmtree(folder, ignore_errors=True)
     lock.unlink(missing_ok=True)

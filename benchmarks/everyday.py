@@ -1,4 +1,4 @@
-"""The everyday commands, beside the commands that a user would type instead."""
+"""Compares the everyday commands with the commands that a user would type instead."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LISTED = 200
 
 
 def tables(sandbox: Sandbox, runs: int) -> Iterator[Table]:
-    """Measures start-up and listing; then, on a small and a large image, a build, a changed mod and a rollback."""
+    """Measures start-up and listing; then a build, a changed mod and a rollback, on a small and a large image."""
     yield Table(
         "Starting up and listing",
         f"A new process each time. The list has {LISTED} numbered images.",
@@ -60,7 +60,7 @@ def _listing(sandbox: Sandbox, runs: int) -> Iterator[Row]:
         lambda: run([sys.executable, "-c", "pass"], sandbox.root),
         lambda: sandbox.run([sandbox.docker, "image", "ls", repository]),
     )
-    # 80 ms where Python alone takes 10: a slower machine has more of both.
+    # For example 80 ms if Python alone needs 10 ms: a slower machine needs more for both.
     yield Row("`builder list`", ours, "`python -c pass`", bare, 8, RATIO)
     yield Row("`builder list`", ours, "`docker image ls`", theirs)
 
@@ -90,7 +90,7 @@ def plain_build(sandbox: Sandbox, directory: Path, tag: str) -> Action:
 
 
 def changing(sandbox: Sandbox, project: Project) -> Callable[[], None]:
-    """Returns an action that changes the file of the project's mod, and builds."""
+    """Returns an action that changes the file of the project's mod and builds."""
     version = count(2)
 
     def change() -> None:

@@ -1,4 +1,4 @@
-"""The time that a proof takes, and the table and the page in a project with many runs."""
+"""Measures a proof, and the table and the page in a project with many runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_PROOFS = 3
 
 
 def tables(sandbox: Sandbox, runs: int) -> Iterator[Table]:
-    """Measures a proof of an unchanged image, and `matrix` and `report` beside the start of the program."""
+    """Measures a proof of an unchanged image, and compares `matrix` and `report` with the start of the program."""
     with prove_trials.made() as trials:
         first, *warm = [
             once(partial(trials.builder, "prove", str(trials.image), prove_trials.OWN))
@@ -70,7 +70,7 @@ def _project(sandbox: Sandbox) -> Project:
 
 
 def _write(folder: Path, name: ImageName, model: str, place: int, fingerprint: str) -> None:
-    """Writes a run as `store.add` does, without looking at those that are there."""
+    """Writes a run like `store.add`, but without a check of the existing runs."""
     subject = replace(made.SUBJECT, image=str(name), model=model, fingerprint=fingerprint, recipe=None)
     run = replace(made.proof(subject=subject, seconds=float(place)), sequence=place)
     (folder / run_record.file_name(run, made.identity(run))).write_text(run_record.evidence_text(run), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The time that commands take as a project grows: with its numbered images, its mods, its recipes."""
+"""Measures commands in a growing project: more numbered images, mods and recipes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 IMAGES, MODELS = (10, 100, 1000), 50
 MODS = (1, 10, 50)
-RECIPES, RECIPE_RUNS = (1, 3, 10), 2  # a minute a round
+RECIPES, RECIPE_RUNS = (1, 3, 10), 2  # a round takes a minute
 FIRST_LIST = "`list`, with no tags remembered"
-# A stand-in for a compiler: it keeps a processor busy, and leaves files behind.
+# A stand-in for a compiler: it keeps a processor busy and leaves files behind.
 BASE_STEP = """\
 RUN echo {{ args.greeting | sh }} > /greeting && head -c 2000000000 /dev/zero | sha256sum && \\
     head -c 20000000 /dev/urandom > /kernels
@@ -97,7 +97,7 @@ def _grown_mods(sandbox: Sandbox, runs: int) -> Grid:
 
 
 def _with_mods(sandbox: Sandbox, name: str, mods: int) -> Project:
-    """Makes a project whose recipe bakes this many mods, ``template`` the last of them."""
+    """Makes a project with a recipe that bakes this many mods; the last mod is ``template``."""
     project = sandbox.project(name)
     others = [f"m{n:02}" for n in range(mods - 1)]
     for other in others:
@@ -111,7 +111,7 @@ def _with_mods(sandbox: Sandbox, name: str, mods: int) -> Project:
 
 
 def _launch(sandbox: Sandbox, image: str, mods: Sequence[Path]) -> None:
-    """Starts a container, prepares it until it could serve, and removes it."""
+    """Starts a container, prepares it for serving, and removes it."""
     container = f"{sandbox.prefix}-launched"
     docker = [sandbox.docker, "-H", sandbox.endpoint.host]
     workspace = ["--env", "WORKSPACE_DIR=/workspace"]
@@ -152,5 +152,5 @@ def _with_recipes(sandbox: Sandbox, names: list[str]) -> Project:
 
 
 def _build_anew(sandbox: Sandbox, project: Project, *recipes: str) -> None:
-    """Builds recipes in one command, on a base that is in no cache."""
+    """Builds recipes in one command, on a base that no cache contains."""
     sandbox.run([BUILDER, "build", "--set", f"greeting={secrets.token_hex(8)}", *recipes], project.root)

@@ -1,4 +1,4 @@
-"""A large project: numbered images with their build directories, and the models that they serve."""
+"""Makes a large project: numbered images with their build directories, and the served models."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SHIPPED = shipped_files.project()
 
 
 def make(sandbox: Sandbox, name: str, numbers: int, models: int) -> Project:
-    """Makes a project with ``numbers`` tiny images, each of other content, whose records and build directories are
-    those of the shipped cpu definition; the latest of them serve ``models``."""
+    """Makes a project with ``numbers`` tiny images, all with different content. Their records and build directories
+    come from the shipped cpu definition. The latest images serve ``models``."""
     project = sandbox.project(name)
     repository = f"{sandbox.prefix}-{name}"
     recorded = {number: _numbered(sandbox, project, repository, number) for number in range(1, numbers + 1)}
@@ -48,7 +48,7 @@ def _numbered(sandbox: Sandbox, project: Project, repository: str, number: int) 
 
 
 def _plan(repository: str, number: int) -> Plan:
-    """Plans the cpu definition with the packages that are locked for it and a mod that only this number has."""
+    """Plans the cpu definition with its locked packages and a mod that only this number has."""
     definition = replace(image.load_image(SHIPPED, "cpu", "linux/amd64"), repository=repository)
     locked = lock_file.read_lock(SHIPPED.lock).pins_of("cpu", "linux/amd64")
     pins = Pins(BasePin("debian:bookworm-slim", f"sha256:{'b' * 64}"), locked.sources, locked.python)

@@ -1,4 +1,4 @@
-"""Timing of actions in turn, and tables of the times in Markdown."""
+"""Times actions in turn, and formats the times as Markdown tables."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ RATIO = "times"
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison. ``ours`` and ``theirs`` are the seconds of each run; ``instead`` names what ``theirs`` did.
-    ``reach`` is the target: seconds, or with RATIO as its ``unit`` a multiple of the median of ``theirs``."""
+    """One comparison. ``ours`` and ``theirs`` are the seconds of each run; ``instead`` names the action of ``theirs``.
+    ``reach`` is the target in seconds. If ``unit`` is RATIO, it is a multiple of the median of ``theirs``."""
 
     what: str
     ours: Sequence[float]
@@ -32,7 +32,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows that belong together; ``how`` tells how they were measured."""
+    """Related rows; ``how`` describes the measurement."""
 
     title: str
     how: str
@@ -41,7 +41,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Grid:
-    """The same actions at several sizes: for each action the seconds of each run at each size."""
+    """The same actions at several sizes: the seconds of each run, by action and size."""
 
     title: str
     how: str
@@ -52,7 +52,7 @@ class Grid:
 def run(argv: Sequence[str], cwd: Path, environ: Mapping[str, str] | None = None) -> None:
     """Runs a command that must succeed; its output is shown only if it fails."""
     env = {**os.environ, **(environ or {})}
-    # A program that may not keep its bytecode would be compiled again in each run.
+    # With this variable, Python would compile the program again in each run.
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     process = subprocess.run(
         argv, check=False, cwd=cwd, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL
@@ -69,8 +69,8 @@ def once(action: Action) -> float:
 
 
 def in_turn(runs: int, *actions: Action) -> list[list[float]]:
-    """Runs actions in turn, after a first run of each that does not count; returns the seconds of each run of each.
-    Taking turns spreads a busy minute of the machine over all of them."""
+    """Runs actions in turn, after a warm-up run of each; returns the seconds of each run, by action. Turns spread a
+    busy minute of the machine over all actions."""
     for action in actions:
         action()
     rounds = [[once(action) for action in actions] for _ in range(runs)]
@@ -78,7 +78,7 @@ def in_turn(runs: int, *actions: Action) -> list[list[float]]:
 
 
 def markdown(table: Table | Grid) -> str:
-    """Formats a table with its title and how it was measured."""
+    """Formats a table with its title and the description of the measurement."""
     lines = _grid(table) if isinstance(table, Grid) else _table(table)
     return "\n".join([f"## {table.title}", "", table.how, "", *lines, ""])
 

@@ -2,11 +2,11 @@
 
     python -m benchmarks.parser_mutants PYTHON [--pairs FILE] [--count 300] [--seed 1] [--folder FOLDER]
 
-PYTHON has vLLM installed; its parsers are changed in memory, and nothing is written there. Each parser reads a small
-template of tests/lab/prove/formats.py, and those that the lines of FILE name: `TOOL REASONING TEMPLATE`, `-` for no
-parser. A mutant is one change in a line that reading a turn reaches, spread evenly over the files:
-a flipped comparison, a slice or a number that is off by one, a statement that is dropped, a mark for another one. It
-is noticed alone where the proof no longer passes, and beside the number before where an answer has changed.
+PYTHON is a Python with vLLM. The parsers are changed only in memory. Each parser reads a small template of
+tests/lab/prove/formats.py, and the templates in FILE; its lines are `TOOL REASONING TEMPLATE`, with `-` for no parser.
+A mutant has one change in a line that the reading of a turn reaches: a flipped comparison, a slice or number that is
+off by one, a dropped statement, or a swapped mark. The mutants are spread evenly over the files. A mutant is noticed
+alone if the proof no longer passes. It is noticed beside the number before if an answer has changed.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ _OPPOSITES = ((ast.Eq, ast.NotEq), (ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.In
 _FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     one: other for pair in _OPPOSITES for one, other in (pair, pair[::-1])
 }
-# They choose parsers, count, or constrain what a model may write; they read nothing.
+# Files that choose parsers, count, or constrain the output of a model; they do not read turns.
 _OTHER_FILES = {"__init__.py", "metrics.py", "parser_manager.py", "structural_tag_registry.py", "tool_strict_level.py"}
-# Parts of vLLM's interface of parsers that read no turn: they change a request, constrain what is written, or count.
+# Functions of vLLM's parser interface that do not read turns: they change a request, constrain the output, or count.
 # https://docs.vllm.ai/en/stable/api/vllm/reasoning/abs_reasoning_parsers
 _OTHER_FUNCTIONS = re.compile("adjust_request|structural_tag|structured_tag|count|reasoning_tokens")
-# Names of vLLM's classes that choose parsers, as the files above do.
+# Names of vLLM's classes that choose parsers, like the files above.
 _OTHER_CLASSES = re.compile("Manager$")
-# Calls that count for a page of figures.
+# Calls that record metrics or write logs.
 _OTHER_CALLS = re.compile(r"record_\w+|logger\.\w+")
-# A delta that tells a client as little as none.
+# Deltas without information for a client.
 _EMPTY = {"None", "DeltaMessage()", "DeltaMessage(content='')"}
-# Numbers of tokens, which are for the usage that a server reports; what is read has none.
+# Token counts for the usage that a server reports; parsed messages do not contain them.
 _TOKEN_COUNT = re.compile(r"[\w.]*token_counts?")
 _MARK = re.compile(r"[<\[\]|{}>]")
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A template, and the parsers that read it back."""
+    """A template and the parsers that read its turns back."""
 
     name: str
     tool: str
@@ -82,10 +82,10 @@ class Pair:
         options = ["--chat-template", str(file)]
         options += ["--enable-auto-tool-choice", "--tool-call-parser", self.tool] if self.tool else []
         options += ["--reasoning-parser", self.reasoning] if self.reasoning else []
-        # A model's own tokenizer has the marks that its parser looks for.
+        # The tokenizer of a real model contains the marks that its parser looks for.
         stand_in = front_end.files(self.template + marks.get(self.tool, ""))
         files = {name: json.loads(content) for name, content in stand_in.items()}
-        if self.tool.startswith("cohere"):  # vLLM's parser for Cohere asks for the model's architecture
+        if self.tool.startswith("cohere"):  # vLLM's parser for Cohere reads the model's architecture
             files["config.json"] |= {"architectures": ["Cohere2ForCausalLM"], "model_type": "cohere2"}
         if "hf" in {self.tool, self.reasoning}:
             files["tokenizer_config.json"]["response_template"] = formats.RESPONSE_TEMPLATE
@@ -95,7 +95,7 @@ class Pair:
         return Setup(self.name, contents, tuple(options), {}, str(file), {}, self.questions())
 
     def _setup_of_gpt_oss(self, python: str, folder: Path) -> Setup:
-        """vLLM writes and reads its turns by code of its own, and no template."""
+        """The setup of GPT-OSS: vLLM's own code writes and reads its turns, without a template."""
         model = folder / self.name
         model.mkdir(exist_ok=True)
         subprocess.run([python, "-B", str(_GPT_OSS), str(model)], check=True)
@@ -115,7 +115,7 @@ class Pair:
 
 
 def _spell_thoughts(tokenizer: dict[str, Any], config: dict[str, Any]) -> None:
-    """Olmo's tokenizer has no marks of thoughts: they are three tokens of its vocabulary."""
+    """Splits the marks of reasoning: in Olmo's tokenizer, each consists of three tokens of the vocabulary."""
     model = tokenizer["model"]
     model["merges"] = ["< /", "\u0120 </", "t h", "i n", "in k", "th ink"]
     for merge in model["merges"]:
@@ -158,7 +158,7 @@ def pairs_of(file: Path | None, tools: str) -> list[Pair]:
 def read(
     python: str, folder: Path, marks: dict[str, str], work: list[tuple[Pair, list[Mutant]]], *, trace: bool
 ) -> None:
-    """Runs the reader on pairs, each with its mutants; the answers are files in ``folder``."""
+    """Runs the reader on pairs, each with its mutants. The answers become files in ``folder``."""
     setups = [pair.setup(python, folder, marks) for pair, _ in work]
     files = front_end.files_of_work(setups, PurePosixPath(folder), str(folder))
     content = json.loads(files[PurePosixPath(folder, "work.json")])
@@ -181,7 +181,7 @@ def _is_token_count(node: ast.Assign | ast.AugAssign) -> bool:
 
 
 def _ends(node: ast.AST) -> Iterator[ast.AST]:
-    """The `continue` statements after which the body of a loop ends anyway."""
+    """Yields the `continue` statements at the end of the body of a loop: they have no effect."""
     for name in ("body",) if isinstance(node, ast.For | ast.While) else ("body", "orelse"):
         for last in getattr(node, name, [])[-1:]:
             if isinstance(last, ast.Continue):
@@ -191,7 +191,7 @@ def _ends(node: ast.AST) -> Iterator[ast.AST]:
 
 
 class _Reads(ast.NodeVisitor):
-    """The names that code for turns reads, and texts, by which `getattr` may read."""
+    """The names that code for turns reads, and its texts, because `getattr` may read by text."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -210,7 +210,7 @@ class _Reads(ast.NodeVisitor):
 
 @functools.cache
 def _names_read(folder: Path) -> frozenset[str]:
-    """The names that vLLM's parsers read anywhere for a turn."""
+    """The names that any of vLLM's parsers reads for a turn."""
     reads = _Reads()
     for place in ("parser", "tool_parsers", "reasoning"):
         for path in (each for each in (folder / place).rglob("*.py") if each.name != "metrics.py"):
@@ -219,8 +219,8 @@ def _names_read(folder: Path) -> frozenset[str]:
 
 
 class _Edits(ast.NodeVisitor):
-    """The changes of a module: the node that each replaces, its text, and words for it. What is the same for every turn
-    by its form is left out: it stores where nobody reads, ends a round of a loop that ends there, or tells nothing."""
+    """The possible changes of a module: the replaced node, the new text, and a description. Changes without any effect
+    on turns are left out: unread stores, `continue` at the end of a loop's body, and calls for metrics or logs."""
 
     def __init__(self, tree: ast.Module, lines: set[int], read: Collection[str]) -> None:
         self.lines = lines
@@ -252,7 +252,7 @@ class _Edits(ast.NodeVisitor):
             return
         if isinstance(node, ast.Call) and _OTHER_CALLS.fullmatch(ast.unparse(node.func)):
             return
-        if isinstance(node, ast.keyword) and node.arg == "ensure_ascii":  # another spelling of the same JSON
+        if isinstance(node, ast.keyword) and node.arg == "ensure_ascii":  # changes only the spelling of the same JSON
             return
         if isinstance(node, ast.Expr) and (isinstance(node.value, ast.Constant) or "logger" in ast.unparse(node)):
             return
@@ -264,7 +264,7 @@ class _Edits(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _visit_function(self, node: ast.FunctionDef) -> None:
-        """Visits the body alone: names of types change nothing. A mark in there is used where its line is reached."""
+        """Visits only the body, as names of types change nothing. A mark in the body is used if its line is reached."""
         outer = self.in_function, self.is_truth
         self.in_function, self.is_truth = True, isinstance(node.returns, ast.Name) and node.returns.id == "bool"
         for each in node.body:
@@ -272,7 +272,7 @@ class _Edits(ast.NodeVisitor):
         self.in_function, self.is_truth = outer
 
     def _is_unread(self, node: ast.Assign | ast.AugAssign) -> bool:
-        """True for a value that is only stored, under a name that no code for turns reads."""
+        """True if the value is only stored, and no code for turns reads the name."""
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         names = [each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in targets]
         is_private = all(
@@ -341,7 +341,7 @@ def mutants_of(path: str, lines: set[int]) -> Iterator[Mutant]:
 
 
 def spread(reached: dict[str, set[int]], count: int, chance: random.Random) -> list[Mutant]:
-    """So many mutants, as evenly over the files as these have some."""
+    """Returns at most ``count`` mutants, spread over the files as evenly as possible."""
     by_file = []
     for path in sorted(reached):
         found = list(mutants_of(path, reached[path]))
@@ -363,7 +363,7 @@ def table(names: dict[str, dict[str, str]], pairs: list[Pair], judged: dict[str,
 
 
 def _fault(judged: Judgement | str, point: str) -> str:
-    """The reason why a parser is not proven by a pair; empty where it is."""
+    """The reason why a pair does not prove a parser; empty if it does."""
     if isinstance(judged, str):
         return judged
     failed = [each for each in judged.findings if each.verdict == "fail"]
@@ -409,7 +409,7 @@ def _try_mutants(
     judged: dict[str, Judgement | str],
     reached: dict[str, dict[str, set[int]]],
 ) -> None:
-    """Only pairs that pass are asked: what is not proven notices nothing."""
+    """Reads the mutants with the passing pairs, as an unproven pair notices nothing."""
     passed = [pair for pair in pairs if not isinstance(each := judged[pair.name], str) and each.verdict == "pass"]
     names = {pair.name for pair in passed}
     lines = {
@@ -420,7 +420,7 @@ def _try_mutants(
     by_pair: dict[str, list[Mutant]] = {pair.name: [] for pair in passed}
     for mutant in mutants:
         users = [pair.name for pair in passed if mutant.line in reached[mutant.path].get(pair.name, ())]
-        # A mark outside of functions is its parser's, whose template reaches most of the file.
+        # A mark outside of functions goes to the pair that reaches most lines of the file.
         users = users or [max(passed, key=lambda pair: len(reached[mutant.path].get(pair.name, ()))).name]
         by_pair[chance.choice(users)].append(mutant)
     work = [(pair, by_pair[pair.name]) for pair in passed if by_pair[pair.name]]

@@ -1,8 +1,8 @@
 # ruff: noqa: SLF001
-"""Reads turns back with vLLM's own parsers, whole and mutated: `parser_mutants` runs it in a Python that has vLLM.
+"""Reads turns back with vLLM's own parsers, original and mutated: `parser_mutants` runs this in a Python with vLLM.
 
-The front end is the one that a proof starts, and `driver` asks it. It is called in its process instead of over HTTP,
-and each mutant is a fork of it, so that a mutant costs a second. Run as ``parser_reader.py FOLDER``.
+`driver` asks the same front end as in a proof, but in the same process instead of over HTTP. Each mutant is a fork of
+this process, so a mutant takes only about a second. Run as ``parser_reader.py FOLDER``.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ driver: Any = importlib.import_module("driver")
 PARSERS = ("vllm.parser", "vllm.tool_parsers", "vllm.reasoning")
 REACHED = "__reached__"
 LONGEST_SECONDS = 60
-# Of so many turns the verdict on a mutant can be told.
+# This many changed turns decide the verdict on a mutant.
 ENOUGH = 5
 
 
 class Client(driver.Client):  # type: ignore[misc]
-    """Calls the front end without HTTP; a stream is read by one parser, as a server does."""
+    """Calls the front end without HTTP. One parser reads the whole stream, as in a server."""
 
     def __init__(self, app: Any, ends: frozenset[int]) -> None:
         super().__init__(0, None, ends)
@@ -57,7 +57,7 @@ class Client(driver.Client):  # type: ignore[misc]
             raise driver.RefusedError(driver._reason(answer.status_code, answer.content))
         return answer.json()
 
-    # A fork has none of the threads by which the application would do this.
+    # The application would use threads for this, which a fork does not have.
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self.derenderer.renderer.get_tokenizer().encode(text, add_special_tokens=False)
         return ids
@@ -92,7 +92,7 @@ class Client(driver.Client):  # type: ignore[misc]
 
 
 def build_app(setup: dict[str, Any]) -> Any:
-    """The application of `vllm launch render`, taken before it would be served."""
+    """Returns the application of `vllm launch render` without serving it."""
     entry: Any = importlib.import_module("vllm.entrypoints.launchers.render.entry")
     taken = []
 
@@ -116,7 +116,7 @@ def build_app(setup: dict[str, Any]) -> Any:
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports one module from another source."""
+    """Imports one module from a different source text."""
 
     def __init__(self, name: str, path: str, source: str) -> None:
         self.name, self.path, self.source = name, path, source
@@ -134,7 +134,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def compose(client: Client, setup: dict[str, Any]) -> None:
-    """Imports the parsers again, and composes the one that the front end uses."""
+    """Imports the parsers again, and composes the parser of the front end."""
     for name in [name for name in sys.modules if name.startswith(PARSERS)]:
         del sys.modules[name]
     manager = importlib.import_module("vllm.parser").ParserManager
@@ -153,7 +153,7 @@ def compose(client: Client, setup: dict[str, Any]) -> None:
 
 
 def in_fork(function: Any, result: Path, seconds: int) -> None:
-    """Runs a function whose answer goes into a file; a fork that hangs is ended."""
+    """Runs a function in a fork for at most ``seconds``, and writes its answer into a file."""
     child = os.fork()
     if child:
         os.waitpid(child, 0)
@@ -177,7 +177,8 @@ def read_all(
     mutant: dict[str, Any] | None = None,
     before: dict[str, Any] | None = None,
 ) -> Any:
-    """The answers to all turns. Those of a mutant stay as they were ``before`` once enough others have changed."""
+    """Returns the answers to all turns. After enough changed answers of a mutant, the rest is copied from
+    ``before``."""
     if mutant:
         sys.meta_path.insert(0, Finder(mutant["module"], mutant["path"], mutant["source"]))
     compose(client, setup)
@@ -196,7 +197,7 @@ def read_all(
 
 
 class Marker(ast.NodeTransformer):
-    """Lets each statement of a function note its lines before it runs; of a statement that has others, those before."""
+    """Makes each statement of a function note its lines before it runs. Compound statements note only their head."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self._mark(node)
@@ -219,7 +220,7 @@ class Marker(ast.NodeTransformer):
 
 
 class Noting(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports the parsers so that they note the lines which they reach, by file."""
+    """Imports the parsers so that they note the lines that they reach, by file."""
 
     def __init__(self) -> None:
         self.lines: dict[str, set[int]] = {}
@@ -242,7 +243,7 @@ class Noting(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def prepare(client: Client, setup: dict[str, Any]) -> dict[str, Any]:
-    """What `driver` would have parsed of each turn."""
+    """Returns what `driver` would have parsed, by turn."""
     parse, prepared = driver._parsed, {}
     try:
         driver._parsed = lambda _, wanted, prompt, ids: {"wanted": wanted, "prompt": prompt, "ids": ids}
@@ -257,7 +258,7 @@ def prepare(client: Client, setup: dict[str, Any]) -> dict[str, Any]:
 
 
 def of_setup(folder: Path, number: int, setup: dict[str, Any]) -> None:
-    """Answers of the parsers as they are, the lines that they reach, and the answers of each mutant that comes."""
+    """Writes the answers of the original parsers, the lines that they reach, and the answers of each mutant."""
     client = Client(build_app(setup), driver.ends_of_turns(Path(setup["argv"][0])))
     prepared = prepare(client, setup)
 

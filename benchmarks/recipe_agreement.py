@@ -27,7 +27,7 @@ from builder.base.errors import BuilderError, FileProblemsError
 from builder.definitions import cluster, command, recipe, recipe_problems
 from builder.definitions.configuration import Node
 
-# What sparkrun makes of each file: it reads names from its input, and writes a line of JSON for each.
+# Prints sparkrun's result for each file: reads names from its input, and writes a line of JSON for each.
 _ORACLE = r"""
 import json, logging, sys
 logging.disable(logging.CRITICAL)
@@ -64,7 +64,8 @@ for line in sys.stdin:
 
 @dataclass(frozen=True)
 class Compared:
-    """A recipe: ``outcome`` is `same`, `differs`, `refused`, `runtime` or `broken`; ``why`` says what differs."""
+    """A recipe. ``outcome`` is `same`, `differs`, `refused`, `runtime` or `broken`; ``why`` is the reason or
+    difference."""
 
     registry: str
     file: Path
@@ -74,12 +75,12 @@ class Compared:
 
     @property
     def names_vllm(self) -> bool:
-        """True if it says that vLLM serves it."""
+        """True if the recipe names vLLM as its runtime."""
         return re.search(r"(?m)^runtime: *[\"']?vllm", self.file.read_text(encoding="utf-8-sig")) is not None
 
 
 def recipes_in(folder: Path) -> Iterator[Path]:
-    """The files below ``folder`` that are recipes for a model."""
+    """Yields the files below ``folder`` that are recipes for a model."""
     for path in sorted([*folder.rglob("*.yaml"), *folder.rglob("*.yml")]):
         if not path.is_file() or path.is_symlink() or ".git" in path.parts:
             continue
@@ -93,14 +94,14 @@ def recipes_in(folder: Path) -> Iterator[Path]:
 
 
 def ask(python: str, files: list[Path]) -> list[dict[str, Any]]:
-    """What sparkrun makes of ``files``."""
+    """Returns sparkrun's results for ``files``."""
     text = "".join(f"{json.dumps(str(file.resolve()))}\n" for file in files)
     done = subprocess.run([python, "-c", _ORACLE], input=text, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def compared(registry: str, file: Path, theirs: dict[str, Any]) -> Compared:
-    """Compares what both make of ``file``."""
+    """Compares the results of builder and sparkrun for ``file``."""
     parsed = recipe.parse_recipe(file.read_text(encoding="utf-8-sig"), file.name)
     runtime = str(theirs.get("runtime", ""))
     if "error" not in theirs and "one" not in theirs:
@@ -144,7 +145,8 @@ def _difference(ours: recipe.Recipe, theirs: dict[str, Any]) -> str:
 
 
 def _variables(env: dict[str, str], theirs: dict[str, str]) -> str:
-    """What differs, but for variables that the caller's environment has, which builder passes on when it is asked."""
+    """Describes the difference. Ignores variables from the caller's environment: builder passes them on only on
+    request."""
     expected = {name: value for name, value in theirs.items() if value not in (f"${name}", f"${{{name}}}")}
     return f"environment: {sorted({*env.items()} ^ {*expected.items()})}" if env != expected else ""
 

@@ -1,14 +1,14 @@
-"""How often `builder compare` is wrong: a small random model beside itself on many draws of texts, and beside planted
-faults at three strengths.
+"""Measures how often `builder compare` is wrong, on many draws of texts: compares a small random model with
+itself, and with planted faults of three strengths.
 
     python -m benchmarks.same_answers [--image NAME | --python PYTHON] [--itself N] [--draws N] [--depth TOKENS]
 
-Each variant is served once, on the cpu image, or on this machine's GPU by the vLLM of ``--python``. The first model is
-rated once for each draw, and each variant once.
+Each variant is served once: on the cpu image, or on this machine's GPU with the vLLM of ``--python``. The first model
+rates once for each draw, and so does each variant.
 
-For a comparison with itself, one process of the server rates as the first image, and the next one as the second, as
-`builder compare` has it. A process does so for `PART` comparisons, the second of some and the first of others. Each has
-texts and a depth of its own. Nobody is asked questions: a random model answers none.
+In a comparison of a model with itself, one process of the server rates as the first image, and the next as the second,
+as in `builder compare`. A process is the first image of `PART` comparisons, and the second of others. Texts and depths
+differ between comparisons. No questions are asked, because a random model answers none.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from builder.lab.same.text_rating import RatedImage
 
 HERE = Path(__file__).resolve().parent.parent / "tests/end_to_end"
-# Files of vLLM, and what is changed there. Keys are turned by one position more than queries, in so many layers.
+# Files of vLLM and their changes. Keys are rotated by one position more than queries, in this many layers.
 _MODEL = "model_executor/models/qwen3.py"
 _TURN = "q, k = self.rotary_emb(positions, q, k)"
 _TURNED = (
@@ -69,8 +69,8 @@ _DIVIDED = "acc = acc / L[:, None]"
 
 @dataclass(frozen=True)
 class Variant:
-    """A model of `faulty_models.py`, served with ``arguments``; ``edit`` is a file of vLLM, a text in it, and the text
-    that takes its place."""
+    """A model of `faulty_models.py`, served with ``arguments``. ``edit`` is a file of vLLM, a text in the file, and the
+    replacement."""
 
     title: str
     model: str
@@ -82,8 +82,8 @@ class Variant:
 DENSE, MOE = "dense-none", "moe-none"
 VERDICTS: tuple[Likeness, ...] = ("identical", "equivalent", "different", "cannot tell")
 PART = 20
-"""The comparisons of a model with itself for which one process of its server rates."""
-_DEPTHS = (1024, 512, 1024, 512, 1024, 512, 1024, 512, 2048, 0)  # of these comparisons in turn; 0 is the whole context
+"""The number of comparisons of a model with itself that one process of its server begins."""
+_DEPTHS = (1024, 512, 1024, 512, 1024, 512, 1024, 512, 2048, 0)  # depths of these, in turn; 0: the whole context
 HARMLESS = (
     Variant("other batches (300 tokens at once)", DENSE, ("--max-num-batched-tokens", "300"), is_fault=False),
     Variant(
@@ -99,7 +99,7 @@ _PLANTED = {
     "eight-bit weights": ("dense-fp8={}", ("1", "2", "4"), "{} layers"),
     "two experts swapped": ("moe-experts={}", ("1", "2", "4"), "{} layers"),
 }
-# The weakest of each kind first.
+# The weakest fault of each kind comes first.
 FAULTS = tuple(
     variant
     for place in range(3)
@@ -119,7 +119,7 @@ FAULTS = tuple(
 )
 
 
-# On a GPU, all others are served with Triton's attention.
+# On a GPU, all other variants use Triton's attention.
 ON_GPU = (
     Variant("FlashInfer's attention", DENSE, ("--attention-backend", "FLASHINFER"), is_fault=False),
     Variant("cache of eight bits", DENSE, ("--kv-cache-dtype", "fp8")),
@@ -133,7 +133,7 @@ ON_GPU = (
 @dataclass(frozen=True)
 class Host:
     """Where vLLM runs. ``make`` runs `faulty_models.py` with arguments. ``serve`` starts a variant at a port. It yields
-    a function that returns the end of the server's log once the server has ended, else nothing."""
+    a function that returns the end of the server's log if the server has ended, otherwise an empty text."""
 
     make: Callable[[list[str]], None]
     serve: Callable[[Variant, int], AbstractContextManager[Callable[[], str]]]
@@ -150,7 +150,7 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=1, help="servers beside each other")
     parser.add_argument("--only", default="", help="variants whose title this pattern is found in")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that everything is removed then, too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # cleans up after SIGTERM, too
     variants = [*HARMLESS, *FAULTS, *(ON_GPU if arguments.python else ())]
     variants = [variant for variant in variants if re.search(arguments.only, variant.title)]
     with ExitStack() as stack:
@@ -211,8 +211,8 @@ def _all(host: Host, variants: Sequence[Variant], arguments: argparse.Namespace)
 
 
 def _compare_itself(host: Host, base: str, plans: Sequence[TextPlan]) -> Iterator[ImageLikeness]:
-    """Compares a model with itself by each plan. One server more than parts is started: the last one rates as the
-    second alone."""
+    """Compares a model with itself by each plan. Starts one server more than there are parts: the last server rates
+    only as the second image."""
     coming = iter(plans)
     waiting: list[tuple[TextPlan, tuple[ForcedPrompts, RatedImage]]] = []
     counts = Counter[str]()
@@ -230,8 +230,8 @@ def _compare_itself(host: Host, base: str, plans: Sequence[TextPlan]) -> Iterato
 
 
 def _upper_bound(alarms: int, runs: int) -> float:
-    """The largest share of alarms with which so few of so many runs are at least 5 % likely: the one-sided bound of
-    Clopper and Pearson."""
+    """The largest rate of alarms at which at most ``alarms`` in ``runs`` have a probability above 5 %: the one-sided
+    bound of Clopper and Pearson."""
     low, high = 0.0, 1.0
     for _ in range(50):
         share = (low + high) / 2
@@ -295,10 +295,10 @@ def _serve_in(endpoint: Endpoint, image: str, folder: Path, variant: Variant, po
     argv = ["sh", "-c", 'python3 -c "$1" && shift && exec "$@"', "sh", change, *serve]
     options = {
         "network_mode": "host",
-        "init": True,  # an engine that is busy cannot remove what nobody has reaped
+        "init": True,  # a busy engine cannot remove a container with unreaped processes
         "shm_size": "1g",
-        "cpu_shares": 512,  # half of what another program gets
-        # So small a model is no faster with more threads.
+        "cpu_shares": 512,  # half the share of other programs
+        # Such a small model does not run faster with more threads.
         "environment": {
             "HF_HUB_OFFLINE": "1",
             "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -327,7 +327,7 @@ def _make_here(python: str, folder: Path, arguments: list[str]) -> None:
 def _serve_here(python: str, folder: Path, variant: Variant, port: int) -> Iterator[Callable[[], str]]:
     environ = {**os.environ, "HF_HUB_OFFLINE": "1"}
     gpu = ["--attention-backend", "TRITON_ATTN", "--kv-cache-memory-bytes", str(2 << 30)]
-    gpu += ["--gpu-memory-utilization", "0.1"]  # vLLM asks for so much at its start, whatever the cache takes
+    gpu += ["--gpu-memory-utilization", "0.1"]  # vLLM requires this at its start, independent of the cache
     with tempfile.TemporaryDirectory(prefix="builder-bench-") as place:
         if variant.edit:
             file, text, other = variant.edit

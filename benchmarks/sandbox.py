@@ -1,4 +1,4 @@
-"""A sandbox for measurements: projects and images of its own, removed at the end."""
+"""A sandbox for measurements: has its own projects and images, and removes them at the end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DEBIAN = "debian:bookworm-slim"
 
 @dataclass(frozen=True)
 class Sandbox:
-    """An engine, a temporary folder, and the prefix of the names of images that are removed at the end."""
+    """An engine, a temporary folder, and a name prefix. Images with this prefix are removed at the end."""
 
     endpoint: Endpoint
     root: Path
@@ -38,12 +38,12 @@ class Sandbox:
 
     @property
     def docker(self) -> str:
-        """The docker command that belongs to the engine."""
+        """The docker command of the engine."""
         beside = Path(self.endpoint.buildx[0]).with_name("docker")
         return str(beside) if beside.exists() else "docker"
 
     def run(self, argv: list[str], cwd: Path | None = None) -> None:
-        """Runs a command that must succeed against the engine."""
+        """Runs a command with the engine; the command must succeed."""
         run(argv, cwd or self.root, environment(self.endpoint))
 
     def builder(self, project: Project, *arguments: str) -> None:
@@ -58,14 +58,14 @@ class Sandbox:
         return project
 
     def cpu(self) -> str:
-        """Builds the shipped cpu image with vLLM, unless it is in the cache; about 5 GB."""
+        """Builds the shipped cpu image with vLLM (about 5 GB), unless it is in the cache."""
         repository = f"{self.prefix}-cpu"
         project = cpu_image.project(self.root / "cpu", repository)
         self.builder(project, "build", "cpu")
         return f"{repository}:1"
 
     def tiny_image(self, name: str) -> None:
-        """Makes an image of one small layer, different from every other."""
+        """Makes an image with one small, unique layer."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as archive:
             content = name.encode()

@@ -1,6 +1,6 @@
-"""Copying a large image to other machines, beside `docker save | docker load`. Two more engines here are the nodes.
+"""Compares copying a large image to other machines with `docker save | docker load`.
 
-The cpu image is copied whole, and then again after changes of one mod file.
+The nodes are two more engines on this machine. The whole cpu image is copied first, then changes of one mod file.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-# `docker save | docker load` takes half a minute a time.
+# One `docker save | docker load` takes half a minute.
 MOST_RUNS, WHOLE_RUNS = 3, 2
 
 
 @dataclass
 class NumberedProject:
-    """A project, the nodes that its images are copied to, and the count of its numbers."""
+    """A project, the target nodes of its images, and the count of its numbers."""
 
     sandbox: Sandbox
     project: Project
@@ -45,7 +45,7 @@ class NumberedProject:
         return f"{self.sandbox.prefix}-moved:{self.made}"
 
     def renew(self) -> None:
-        """Changes one mod file, and builds the next number."""
+        """Changes one mod file and builds the next number."""
         self.change()
         self.made += 1
 
@@ -54,7 +54,7 @@ class NumberedProject:
         self.sandbox.builder(self.project, "copy", self.latest, "ours")
 
     def save_and_load(self) -> None:
-        """Pipes the latest number to their node, and records the bytes that went through the pipe."""
+        """Pipes the latest number to their node, and records the size in bytes."""
         docker = self.sandbox.docker
         save = [docker, "-H", self.sandbox.endpoint.host, "save", self.latest]
         load = [docker, "-H", self.theirs.host, "load", "--quiet"]
@@ -98,7 +98,7 @@ def tables(sandbox: Sandbox, runs: int) -> Iterator[Table]:
 
 
 def _whole(numbers: NumberedProject) -> Row:
-    """Measures copies to nodes that have nothing of the image: each run begins with empty nodes."""
+    """Measures copies to nodes without any part of the image: each run begins with empty nodes."""
     copied, loaded = [], []
     for _ in range(WHOLE_RUNS):
         for node in (numbers.ours, numbers.theirs):
@@ -124,7 +124,7 @@ def _changed(numbers: NumberedProject, runs: int) -> Row:
 
 
 def _pushed(numbers: NumberedProject, front: Front, runs: int) -> Row:
-    """Measures copies through the user's registry, with a count of the bytes that it sends to the node."""
+    """Measures copies from the user's registry, and counts the bytes that the registry sends to the node."""
     registries.configure(numbers.project, registry=front.address, nodes={"ours": numbers.ours.host})
     numbers.sandbox.builder(numbers.project, "push", numbers.latest)
     copied, loaded, moved = [], [], []

@@ -1,4 +1,4 @@
-"""The time that `builder run` takes beside the plain `docker run`, with a stand-in for the server."""
+"""Compares `builder run` with a plain `docker run`; the server is a stand-in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tables(sandbox: Sandbox, runs: int) -> Iterator[Table]:
     built = serving.make(sandbox.root / "served", f"{sandbox.prefix}-served")
     sandbox.builder(built, "build", "chat")
     kitchen = serving.kitchen(built, Path(sandbox.root, "kitchen"), f"{sandbox.prefix}-served")
-    # Else `run` asks the Hugging Face hub for it.
+    # Otherwise `run` would ask the Hugging Face Hub for the model.
     hubcache.add(Path(kitchen.environ["HOME"], ".cache/huggingface"), serving.MODEL)
     environ = {**os.environ, **kitchen.environ, **environment(sandbox.endpoint)}
     script = str(kitchen.project.root / "serve.sh")

@@ -1,14 +1,14 @@
-"""A table of how far `recipes check --image` and `vllm serve` itself agree on recipes, for several versions of vLLM.
+"""Prints how far `recipes check --image` and `vllm serve` agree on recipes, for several versions of vLLM.
 
     python benchmarks/vllm_agreement.py FOLDER… --vllm PYTHON[=PYTHONPATH] …
 
-FOLDER holds recipes. Each PYTHON has a vLLM installed, or finds one of another version in PYTHONPATH. It is asked as an
-image is asked. Then `vllm serve` itself runs with the same arguments, in a process for each recipe, until it is about
-to open its port: by then it has refused what its parser and its own checks refuse. Without a GPU, vLLM for CUDA gets
-the platform that it was built for; options that name files are left out, since no file of a recipe is here.
+FOLDER contains recipes. Each PYTHON has vLLM installed, or finds a different version of vLLM in PYTHONPATH. First, vLLM
+is asked in the same way as in an image. Then `vllm serve` runs with the same arguments, in one process for each recipe,
+until it is about to open its port. Its parser and its checks refuse before that. Without a GPU, vLLM for CUDA gets
+the platform that it was built for. Options that name files are left out, because the files are missing here.
 
 ``--each`` prints every recipe that vLLM refuses, with both reasons. ``--options FILE`` writes the first and the last
-version that has each option and variable, which builder/serving/vllm_options.json is.
+version with each option and variable: the content of builder/serving/vllm_options.json.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from builder.serving.image_words import ImageAnswer
 if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
 
-# `vllm serve` for each question in a file: prints its exit code and its last words. 77: it was about to open its port.
+# Runs `vllm serve` for each question in a file; prints the exit code and the last output. 77: it was about to open its
+# port.
 _SERVE = r"""
 import gc, json, os, sys, traceback
 sys.path.insert(0, sys.argv[2])
@@ -86,7 +87,7 @@ _WORDS = Path(vllm_words.__file__)
 
 @dataclass(frozen=True)
 class Asked:
-    """A recipe, and the question about it."""
+    """A recipe and the question about it."""
 
     file: Path
     recipe: Recipe
@@ -95,8 +96,8 @@ class Asked:
 
 
 def asked_in(folders: list[Path]) -> list[Asked]:
-    """The recipes below the folders whose command can be told without a shell."""
-    found: dict[str, Asked] = {}  # by the question: copies of a recipe count once
+    """The recipes below the folders with commands that can be read without a shell."""
+    found: dict[str, Asked] = {}  # by question: copies of a recipe count once
     for file in (file for folder in folders for file in recipes_in(folder)):
         parsed = recipe.parse_recipe(file.read_text(encoding="utf-8-sig"), str(file))
         if parsed.recipe and (asked := image_words.question(parsed.recipe)):
@@ -105,7 +106,7 @@ def asked_in(folders: list[Path]) -> list[Asked]:
 
 
 def run(python: str, path: str, arguments: list[str]) -> list[str]:
-    """The lines that a Python with vLLM prints."""
+    """Runs a Python with vLLM; returns its output lines."""
     env = {"PATH": os.environ["PATH"], "HOME": "/tmp", "PYTHONPATH": path, "VLLM_NO_USAGE_STATS": "1"}  # noqa: S108
     done = subprocess.run([python, "-B", *arguments], env=env, capture_output=True, text=True, check=False)
     if not done.stdout.strip():
@@ -114,7 +115,7 @@ def run(python: str, path: str, arguments: list[str]) -> list[str]:
 
 
 def compare(python: str, path: str, asked: list[Asked], folder: Path, *, each: bool) -> VllmFacts:
-    """Asks one vLLM in both ways, and prints in how many recipes both come to the same."""
+    """Asks one vLLM in both ways, and prints the number of recipes with equal results."""
     packed = base64.b64encode(zlib.compress(json.dumps([one.question for one in asked]).encode())).decode()
     pieces = [packed[at : at + 100_000] for at in range(0, len(packed), 100_000)]
     answers = records.parse(run(python, path, [str(_WORDS), *pieces])[-1], VllmAnswers)
@@ -163,8 +164,9 @@ def main() -> None:
 
 
 def options_by_version(every: list[VllmFacts]) -> str:
-    """The first and the last release (``0.27``) with each option and variable, as JSON; the first is empty for the
-    oldest that was asked, and the last for the newest. An option that turns another one off is left out."""
+    """The first and the last release (``0.27``) with each option and variable, as JSON. The first is empty if it is the
+    oldest release that was asked, and the last if it is the newest. Options that switch off another option are left
+    out."""
     having: dict[str, set[tuple[int, ...]]] = {}
     releases = {tuple(map(int, facts.version.split(".")[:2])): facts for facts in every}
     for release, facts in releases.items():

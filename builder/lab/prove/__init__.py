@@ -1,1 +1,1 @@
-"""Chat templates and parsers of an image, proved without a GPU."""
+"""Proves the chat templates and parsers of an image without a GPU."""

@@ -1,4 +1,4 @@
-"""The conversations and turns that an image is proven with: the files of ``conversations/``, as data."""
+"""The conversations and turns of a proof, read from the files in ``conversations/``."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from typing import Any, Literal, NamedTuple
 from builder.base import yaml_file
 from builder.base.values import dataclass, field
 
-# The marks by which calls begin in the families whose turns are known; the prompt of a model that calls tools says so.
+# The marks at the beginning of calls, for the known families of models. The prompt of a model that calls tools contains
+# the mark.
 # https://docs.vllm.ai/en/stable/features/tool_calling.html
 _CALL_MARKS = {
     **dict.fromkeys(("hermes", "qwen3_json", "glm45", "glm47"), "<tool_call>"),
     **dict.fromkeys(("qwen3_coder", "qwen3_xml"), "<function="),
     "openai": "",
 }
-# Reasoning that stands between <think> and </think>.
+# The reasoning is between <think> and </think>.
 _THINKING = frozenset({"qwen3", "deepseek_r1", "glm45", "glm47"})
 
-# These take an output without marks for a thought: their models begin with one, whatever the prompt says.
+# These parsers read an output without marks as reasoning: their models always begin with reasoning.
 _ALWAYS_THINKS = frozenset({"deepseek_r1"})
 
-# These read calls only where they are the whole of an output, or one call at once: their models write no others.
+# These parsers read calls only if the output contains nothing else, or only one call at a time: their models write no
+# other outputs.
 _CALLS_ALONE = frozenset({"granite-20b-fc", "llama3_json", "llama4_json", "llama4_pythonic", "pythonic", "xlam"})
 _ONE_CALL = frozenset({"internlm"})
 
 
 def is_known(tool_parser: str) -> bool:
-    """True for the parser of a family whose turns begin with the names of their roles."""
+    """True for the parser of a family that begins each turn with the name of its role."""
     return tool_parser in _CALL_MARKS
 
 
@@ -41,21 +43,21 @@ def call_mark(tool_parser: str) -> str:
 
 
 def forgets_reasoning(reasoning_parser: str) -> bool:
-    """True where the models of a parser see the reasoning of the turn under way again, and none of earlier turns."""
+    """True if the models of a parser get the reasoning of the current turn again, but no reasoning of earlier turns."""
     return reasoning_parser in _THINKING - {"deepseek_r1"}
 
 
 Json = dict[str, Any]
 
 FOLDER = Path(__file__).with_name("conversations")
-# As long as Mistral's template wants it.
+# Nine characters: Mistral's template requires this length.
 _CALL_ID = "call{:05}"
 _OFFERED = ("weather",)
 _LONG = re.compile(r"⟦(?P<size>[0-9]+) (?P<word>[a-z]+)⟧")
 
 
 class Call(NamedTuple):
-    """A call of a tool; ``arguments`` as the model means them."""
+    """A tool call; ``arguments`` are the values that the model intends."""
 
     name: str
     arguments: Json
@@ -63,7 +65,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class ParsedMessage:
-    """A message of the model, taken apart. Arguments that are no JSON stay text."""
+    """A parsed message of the model. Arguments that are not valid JSON stay text."""
 
     content: str = ""
     reasoning: str = ""
@@ -72,7 +74,7 @@ class ParsedMessage:
 
 @dataclass(frozen=True)
 class Turn:
-    """A message of a conversation. ``shown`` is what a prompt has to hold of the content."""
+    """A message of a conversation. ``shown`` is the part of the content that a prompt must contain."""
 
     role: str
     texts: tuple[str, ...]
@@ -83,7 +85,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A conversation that is rendered; see conversations/prompts.yaml."""
+    """A conversation to render; see conversations/prompts.yaml."""
 
     name: str
     turns: tuple[Turn, ...]
@@ -107,7 +109,7 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Trip:
-    """A turn of the model that the template writes and the parsers read back; see conversations/trips.yaml."""
+    """A turn of the model to write with the template and read back with the parsers; see conversations/trips.yaml."""
 
     name: str
     content: str = ""
@@ -131,7 +133,7 @@ class Trip:
 
 @dataclass(frozen=True)
 class Question:
-    """A conversation to render, or a turn to render and to read back. ``body`` is what `driver` takes."""
+    """A conversation to render, or a turn to render and read back. ``body`` is the input of `driver`."""
 
     name: str
     subject: Conversation | Trip
@@ -147,7 +149,7 @@ class Question:
 
 
 def questions(tool_parser: str, reasoning_parser: str) -> tuple[Question, ...]:
-    """The questions for a model with these parsers; without a tool parser no tools are offered."""
+    """The questions for a model with these parsers. Without a tool parser, the questions offer no tools."""
     is_tagged = reasoning_parser in _THINKING
     chosen = [each for each in conversations() if (tool_parser or not each.tools) and (is_tagged or not each.outside)]
     result = [Question(each.name, each, {"request": each.request()}) for each in chosen]
@@ -199,7 +201,7 @@ def tool_schemas() -> Mapping[str, Json]:
 
 def _read(name: str) -> dict[str, Json]:
     def long(match: re.Match[str]) -> str:
-        """A text of about this size without a part that is there twice: whatever is cut out of it is missed."""
+        """A text of about this size without repeated parts, so that any missing part is noticed."""
         size, word = int(match["size"]), match["word"]
         return " ".join(f"{word} {number:05}" for number in range(1, size // len(f"{word} 00000 ") + 1))
 
@@ -226,7 +228,7 @@ def _read_turns(messages: Iterable[Json]) -> Iterator[Turn]:
                 for ident, function in zip(waiting, functions, strict=True)
             ]
         if "reasoning" in each:
-            # The second is its name in releases before 0.12.
+            # Releases before 0.12 call it `reasoning_content`.
             message |= {"reasoning": each["reasoning"], "reasoning_content": each["reasoning"]}
         texts = (content,) if isinstance(content, str) else tuple(part["text"] for part in content or ())
         shown = (each["shown"],) if "shown" in each else texts
@@ -249,7 +251,7 @@ def _calls(content: Json) -> Iterator[Call]:
 
 
 def _earlier(tool_parser: str, reasoning_parser: str, tools: Sequence[str]) -> list[Json]:
-    """An exchange before a turn, with a thought and a call where the parsers read such."""
+    """An exchange before a turn; with reasoning and a call if the parsers can read these."""
     thought = {"reasoning": "The sky has to be asked."} if reasoning_parser else {}
     user = {"role": "user", "content": "And the sky"}
     if not tool_parser or "weather" not in tools:
@@ -266,7 +268,7 @@ def _trip_question(trip: Trip, tool_parser: str, reasoning_parser: str) -> Quest
     options: Json = dict.fromkeys(("enable_thinking", "thinking"), is_on)
     options |= {"thinking_mode": "enabled", "reasoning_effort": "high"} if is_on else {}
     options = {} if trip.plain else options
-    # A turn cannot be told from the end of a turn that ends alike, so the other one ends like no other text.
+    # The end of the turn is found by comparison with another turn. The other turn therefore ends like no other text.
     turn, other = (
         [*_read_turns([*earlier, {"role": "user", "content": "Go on"}, {"role": "assistant", "calls": [], **each}])]
         for each in (
@@ -276,7 +278,7 @@ def _trip_question(trip: Trip, tool_parser: str, reasoning_parser: str) -> Quest
         )
     )
     *requests, reply = (each.message for each in turn)
-    if tool_parser.startswith("kimi"):  # Kimi's models name what they call in its id
+    if tool_parser.startswith("kimi"):  # Kimi's models write the name of the tool into the id of the call
         for at, call in enumerate(reply.get("tool_calls", ())):
             call["id"] = f"functions.{call['function']['name']}:{at}"
     body: Json = {

@@ -1,9 +1,9 @@
-"""Asks vLLM's front end, inside the image that is proven: `front_end` puts this file and the work there, and runs it.
+"""Asks vLLM's front end inside the image; `front_end` copies this file and the work there and runs it.
 
-Nothing but the standard library and the image's own vLLM is used. vLLM is imported once; each setup (a model with its
-options) is a fork of that process, since the import takes most of the time of a start. The front end is spoken to over
-HTTP on the loopback, as any client would. Run as ``driver.py FOLDER`` with ``FOLDER/work.json``; the answers of a setup
-go to ``FOLDER/answers-N.json`` as it ends, and the state of the work to ``FOLDER/state.json``.
+This file needs only the standard library and the image's own vLLM. It imports vLLM once, because the import takes most
+of a start. Each setup (a model with its options) is a fork of that process. The driver talks to the front end over HTTP
+on the loopback, like any client. Run as ``driver.py FOLDER`` with ``FOLDER/work.json``. The answers of each setup go to
+``FOLDER/answers-N.json`` when it ends, and the state of the work to ``FOLDER/state.json``.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ Json = dict[str, Any]
 
 PORT = 8000
 READ_SECONDS = 60
-# Each piece costs a request that reads all pieces before it again.
+# Each piece is a request that reads all earlier pieces again.
 MOST_CUTS = 5
-# After as many questions in a row without an answer no other is asked: each takes READ_SECONDS.
+# After this many unanswered questions in a row, the driver stops asking: each of them takes READ_SECONDS.
 MOST_SILENT = 3
 SINGLE_TOKENS = 6
-# A prompt's last tokens: those of the marks by which the turn of the model begins, and few more.
+# The last tokens of a prompt: the marks at the beginning of the model's turn, and a few more tokens.
 PROMPT_END = 40
-# As long as tokens of most tokenizers are.
+# About as long as the tokens of most tokenizers.
 WORD = re.compile(r"(?s)<[^<>\s]+>|\s?\w{1,8}|\s+|.")
-# The first sign of a mark, and what follows it: apart they are no mark of the tokenizer.
+# The first character of a mark, and the rest: separately, the tokenizer does not see a mark.
 SPELLED = re.compile(r"[<\[\]]|[^<\[\]]+")
-# Marks between which models think, as templates write them.
+# The marks around reasoning, as templates write them.
 THOUGHT = re.compile(r"<[^<>\s]*(?i:think)[^<>\s]*>|\[/?THINK\]")
 
 
 class RefusedError(Exception):
-    """The front end answered with an error. ``fault`` is the template's exception (`note_template_errors`)."""
+    """The front end answered with an error. ``fault`` is the exception of the template (`note_template_errors`)."""
 
     def __init__(self, reason: str, fault: Json | None = None) -> None:
         super().__init__(reason)
@@ -51,7 +51,7 @@ class RefusedError(Exception):
 
 
 class NoSuchAddressError(Exception):
-    """This release of vLLM has no such address."""
+    """This release of vLLM does not have the address."""
 
 
 class Client:
@@ -63,7 +63,7 @@ class Client:
         self.rendered: dict[str, list[int]] = {}
 
     def post(self, path: str, body: Json) -> Any:
-        """The JSON of the answer. Raises RefusedError for an error, OSError for no answer."""
+        """Returns the JSON of the answer. Raises RefusedError for an error, OSError without an answer."""
         content = json.dumps(body).encode()
         if self.fault:
             self.fault.unlink(missing_ok=True)
@@ -100,7 +100,7 @@ class Client:
         return ids
 
     def decode(self, ids: list[int]) -> str:
-        """The text of token ids, special tokens included."""
+        """Returns the text of token ids, including special tokens."""
         text: str = self.post("/detokenize", {"tokens": ids})["prompt"] if ids else ""
         return text
 
@@ -152,7 +152,8 @@ def _message(message: Json) -> Json:
 
 
 def _add(message: Json, delta: Json) -> None:
-    """Adds a piece of a stream to its message; ``pieces`` notes what each of them had, and of how many characters."""
+    """Adds a piece of a stream to its message; ``pieces`` lists the parts in each piece, with their sizes in
+    characters."""
     content, reasoning = delta.get("content") or "", delta.get("reasoning") or delta.get("reasoning_content") or ""
     message["content"] += content
     message["reasoning"] += reasoning
@@ -171,7 +172,7 @@ def _add(message: Json, delta: Json) -> None:
 
 
 def split(ids: list[int], chance: random.Random) -> list[list[int]]:
-    """Token ids in pieces as a server sends them: cut at random, and somewhere between into single tokens."""
+    """Splits token ids into pieces as a server sends them: pieces of random sizes, and a run of single tokens."""
     cuts = {chance.randrange(1, len(ids)) for _ in range(MOST_CUTS)} if len(ids) > 1 else set()
     start = chance.randrange(len(ids))
     cuts |= {at for at in range(start, start + SINGLE_TOKENS) if 0 < at < len(ids)}
@@ -185,13 +186,13 @@ def answer_prompt(client: Client, wanted: Json) -> Json:
 
 
 def answer_turn(client: Client, wanted: Json) -> Json:
-    """A turn that the template writes, parsed as if the model had written it. ``before`` ends where the model begins,
-    ``after`` has its turn, and ``other`` ends with another turn of it: what the last two end with alike ends a turn,
-    and is no part of what a model writes."""
+    """Parses a turn from the template as if the model had written it. ``before`` ends where the model begins, ``after``
+    contains the turn, and ``other`` ends with a different turn. The common end of ``after`` and ``other`` ends a turn;
+    the model does not write it."""
     before, after, other = (client.render(wanted[key]) for key in ("before", "after", "other"))
     start = _common(before, after)
     if before[start:] and client.decode(before[start - 1 : start]) == "<":
-        start -= 1  # marks of several tokens, which begin alike
+        start -= 1  # both marks have several tokens and the same first token
     ids = after[start : len(after) - _common(after[::-1], other[::-1])]
     while ids and ids[-1] in client.ends:
         ids.pop()
@@ -219,9 +220,9 @@ def answer_turn(client: Client, wanted: Json) -> Json:
 
 
 def _after_prompt(opened: str, turn: str, reasoning: str) -> str:
-    """The text that the model writes after a prompt that ends with ``opened``, where the template begins the turn
-    otherwise. White space aside, what both begin with alike is left out, by whole marks. Where the prompt begins a
-    thought, the model ends it, after its reasoning, which the template may have left out."""
+    """Returns the text that the model writes after a prompt that ends with ``opened``, if the template begins the turn
+    differently. Leaves out the common beginning, in whole marks and ignoring white space. If the prompt opens a
+    reasoning block, the model closes it after its reasoning; the template may have left out the reasoning."""
     at = to = 0
     while to < len(turn) and at < len(opened):
         if opened[at].isspace() or turn[to].isspace():
@@ -261,8 +262,8 @@ def _parsed(client: Client, wanted: Json, prompt: list[int], ids: list[int]) -> 
         whole = error.answer
     pieces = {"chunks": split(ids, chance), "one piece": [ids]}
     streams = {kind: _streamed(client, request, prompt, each) for kind, each in pieces.items()}
-    # Token by token takes a request for each; some parsers of vLLM misread several tokens at once, and nothing else.
-    # Any reading is right of a turn that is written otherwise.
+    # Single tokens need a request each, but some parsers of vLLM misread only a stream of several tokens at once. If a
+    # turn is cut or rewritten, any reading is right.
     is_misread = any({**each, "pieces": []} != {**whole, "pieces": []} for each in streams.values())
     if wanted.get("tokens") or (is_misread and not wanted.get("cut")):
         streams["tokens"] = _streamed(client, request, prompt, tokens(client, ids))
@@ -270,7 +271,7 @@ def _parsed(client: Client, wanted: Json, prompt: list[int], ids: list[int]) -> 
 
 
 def tokens(client: Client, ids: list[int]) -> list[list[int]]:
-    """Token ids one by one; of a tokenizer that has a token for each byte, those of a word together."""
+    """Splits token ids into single tokens; into words if the tokenizer has one token for each byte."""
     text = client.decode(ids)
     words = [client.encode(word) for word in WORD.findall(text)] if len(ids) > len(text) / 2 else []
     return words if [each for word in words for each in word] == ids else [[each] for each in ids]
@@ -287,7 +288,7 @@ ANSWERS = {"prompt": answer_prompt, "turn": answer_turn}
 
 
 def write(path: Path, content: Any) -> None:
-    """Writes JSON into a file that is never seen half written."""
+    """Writes JSON into a file. Readers never see a partly written file."""
     temporary = path.with_suffix(".new")
     temporary.write_text(json.dumps(content), encoding="utf-8")
     temporary.replace(path)
@@ -301,23 +302,23 @@ def installed_version() -> str:
 
 
 def import_front_end() -> Any:
-    """vLLM's command line with what its front end needs. Raises ImportError where this vLLM has none of its own."""
+    """Imports vLLM's command line and its front end. Raises ImportError if this vLLM has no separate front end."""
     platforms: Any = importlib.import_module("vllm.platforms")
     if platforms.current_platform.is_unspecified():
-        # An image for GPUs in a container that has none: `vllm bench` does the same.
+        # The image is for GPUs, and the container has none: `vllm bench` does the same.
         platforms.current_platform = importlib.import_module("vllm.platforms.cpu").CpuPlatform()
     main = importlib.import_module("vllm.entrypoints.cli.main").main
     importlib.import_module("vllm.entrypoints.cli.launch")
     for module in ("vllm.entrypoints.launchers.render.entry", "vllm.entrypoints.serve.render.serving"):
-        # Where they are differs between releases; whatever is not imported here, each fork imports.
+        # The modules moved between releases. A fork imports any module that is not imported here.
         with suppress(ImportError):
             importlib.import_module(module)
     return main
 
 
 def note_template_errors(note: Path) -> None:
-    """Writes each exception of a template to ``note``: vLLM's answer does not tell a refusal of the template's author
-    (``raise_exception`` raises a TemplateError) from an undefined name. Jinja passes all of them through
+    """Writes each exception of a template to ``note``. vLLM's answer does not distinguish an intended refusal
+    (``raise_exception`` raises a TemplateError) from an undefined name. Jinja passes all exceptions through
     `Environment.handle_exception`: https://jinja.palletsprojects.com/en/stable/api/#jinja2.Environment"""
     environment: Any = importlib.import_module("jinja2").Environment
     handle = environment.handle_exception
@@ -333,7 +334,7 @@ def note_template_errors(note: Path) -> None:
 
 
 def _template_line(error: Exception) -> int:
-    """The line of the template where an exception arose, or 0."""
+    """Returns the line of the template that raised an exception, or 0."""
     line = getattr(error, "lineno", None) or 0
     for frame, number in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename in {"<template>", "<unknown>"}:
@@ -342,7 +343,7 @@ def _template_line(error: Exception) -> int:
 
 
 def ends_of_turns(model: Path) -> frozenset[int]:
-    """The tokens with which a model ends its turn: vLLM stops at them, and leaves them out of the text."""
+    """Returns the tokens that end a turn of a model: vLLM stops at them, and leaves them out of the text."""
     ends: set[int] = set()
     for name in ("config.json", "generation_config.json"):
         with suppress(OSError, ValueError, AttributeError):
@@ -364,7 +365,7 @@ def start(main: Any, setup: Json, port: int, log: Path, note: Path) -> int:
         with suppress(ImportError):
             note_template_errors(note)
         sys.argv = ["vllm", "launch", "render", *setup["argv"], "--host", "127.0.0.1", "--port", str(port)]
-        # argparse has written why it refuses the options: a traceback would only hide it.
+        # argparse has written why it refuses the options; a traceback would only hide this.
         with suppress(SystemExit):
             main()
     except BaseException:  # noqa: BLE001
@@ -387,8 +388,8 @@ def wait(client: Client, process: int, seconds: float) -> bool:
 
 
 def exit_code(process: int, seconds: float) -> int | None:
-    """The exit code of a front end, negative for a signal; None where it goes on for ``seconds``: connections end a
-    moment before it does."""
+    """Returns the exit code of a front end, negative for a signal; None if it still runs after ``seconds``. Connections
+    close shortly before the process ends."""
     end = time.monotonic() + seconds
     while not (ended := os.waitpid(process, os.WNOHANG))[0]:
         if time.monotonic() >= end:
@@ -404,7 +405,7 @@ def stop(process: int) -> None:
 
 
 def peak(process: int) -> int:
-    """The most memory that a process had, in bytes."""
+    """Returns the peak memory of a process in bytes."""
     with suppress(OSError, ValueError, IndexError):
         lines = Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines()
         return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
@@ -412,7 +413,7 @@ def peak(process: int) -> int:
 
 
 def ask(client: Client, process: int, setup: Json) -> Json:
-    """The answers to a setup's questions by name, and in ``broke_off`` why not all were asked."""
+    """Returns the answers to a setup's questions by name; ``broke_off`` is the reason if not all were asked."""
     answers: Json = {}
     silent = 0
     for question in setup["questions"]:
@@ -438,7 +439,7 @@ def ask(client: Client, process: int, setup: Json) -> Json:
 
 
 def template(setup: Json) -> str | None:
-    """The text of the chat template that the setup names; None where it cannot be read."""
+    """Returns the text of the chat template that the setup names; None if the file cannot be read."""
     named: str = setup["template"]
     if not named or any(sign in named for sign in "{}\n"):
         return named
@@ -453,7 +454,7 @@ def main(folder: Path) -> None:
     version = installed_version()
     write(folder / "state.json", {"version": version})
     os.environ.update(work["env"])
-    signal.alarm(work["start_seconds"])  # ends this process where the import hangs
+    signal.alarm(work["start_seconds"])  # ends this process if the import hangs
     try:
         front_end = import_front_end()
     except (Exception, SystemExit) as error:  # noqa: BLE001

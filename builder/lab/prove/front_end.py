@@ -1,4 +1,4 @@
-"""The front end of an image, asked in a container of it that has no network: one start for all models."""
+"""Asks the front end of an image, in one container without a network for all models."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DRIVER = Path(__file__).with_name("driver.py")
 _FOLDER = PurePosixPath("/tmp/builder-prove")  # noqa: S108
 _START_SECONDS = 600
 _LONGEST = 3600
-# vLLM with a tokenizer of 200,000 words takes 2 GiB; a template that writes without an end takes what there is.
+# vLLM with a tokenizer of 200,000 words needs 2 GiB. A template that writes endlessly uses all memory that it gets.
 _MEMORY = 6 << 30
 _REASONS = {
     128 + signal.SIGKILL: f"it was killed, probably because memory ran out: its limit is {_MEMORY >> 30} GiB",
@@ -43,7 +43,7 @@ _REASONS = {
 _NO_PYTHON = (
     "a proof runs vLLM's front end with that Python; `builder probe` and `builder bench` need only a running server"
 )
-# Nothing is downloaded, counted or compiled; with CPU's vLLM nothing is set aside for a cache that is not there.
+# No downloads, no usage statistics, no bytecode files, and long keep-alive for the driver's connection.
 _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
@@ -57,8 +57,8 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Setup:
-    """A model as it is served: the files of its folder, the options of its front end, files that the recipe mounts, and
-    the questions."""
+    """A model as served: the files of its folder, the options of its front end, the mounted files, and the
+    questions."""
 
     model: str
     files: Mapping[str, bytes]
@@ -71,8 +71,9 @@ class Setup:
 
 @dataclass(frozen=True)
 class SetupAnswers:
-    """The answers by question; None where the front end did not start, as ``log`` says. ``broke_off`` says how it ended
-    early, ``was_killed`` that this need be no fault of its own; ``template`` is the text of the setup's template."""
+    """The answers by question; None if the front end did not start: see ``log``. ``broke_off`` is the reason for an
+    early end. ``was_killed``: SIGKILL ended the front end, possibly through no fault of its own. ``template`` is the
+    text of the setup's template."""
 
     answers: Mapping[str, Json] | None = None
     template: str | None = None
@@ -85,7 +86,7 @@ class SetupAnswers:
 
 @dataclass(frozen=True)
 class _DriverState:
-    """The version of vLLM as far as the driver came, and why it could not ask."""
+    """The version of vLLM, if the driver found it, and the reason if the driver could not ask."""
 
     version: str = ""
     reason: str = ""
@@ -93,7 +94,7 @@ class _DriverState:
 
 @dataclass(frozen=True)
 class FrontEndRun:
-    """The version of vLLM, and the answers for each setup, or why there are none."""
+    """The version of vLLM, and the answers for each setup, or the reason for a ``failure``."""
 
     version: str
     setups: tuple[SetupAnswers, ...] = ()
@@ -103,8 +104,8 @@ class FrontEndRun:
 def ask_front_end(
     endpoint: Endpoint, image: str, setups: Sequence[Setup], labels: Mapping[str, str], report: Report
 ) -> FrontEndRun:
-    """Starts the front end of ``image`` for each setup and asks its questions. Raises ImageStateError for a missing
-    image, ImageContentsError for one without a Python that runs here."""
+    """Starts the front end of ``image`` for each setup and asks the questions. Raises ImageStateError if the image is
+    missing, and ImageContentsError if it has no Python that runs here."""
     models = ", ".join(dict.fromkeys(setup.model for setup in setups))
     questions = words.counted(sum(len(setup.questions) for setup in setups), "question")
     report(Message(f"starting vLLM's front end for {models}, and asking it {questions}"))
@@ -122,7 +123,7 @@ def ask_front_end(
             return FrontEndRun(state.version, tuple(records.parse(text, SetupAnswers) for text in texts))
         except BuildFailedError as error:
             return FrontEndRun("", failure=f"its answers are too long, or are missing: {error.message}")
-        # The image is anybody's: its shell and its Python may say whatever they like.
+        # The image is untrusted: its shell and its Python may return anything.
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
             return FrontEndRun("", failure="its answers do not match the questions")
 
@@ -130,14 +131,14 @@ def ask_front_end(
 def files_of_work(
     setups: Sequence[Setup], folder: PurePosixPath = _FOLDER, cwd: str = WORKSPACE
 ) -> dict[PurePosixPath, bytes]:
-    """The driver and its work, by their places."""
+    """The driver and its work, by path."""
     files = {folder / "driver.py": _DRIVER.read_bytes()}
     work: list[Json] = []
     for number, setup in enumerate(setups):
         own = folder / f"model-{number}"
         files |= {own / name: content for name, content in setup.files.items()}
         files |= setup.mounted
-        # The recipe's variables are the server's; these decide that nothing is asked of the network.
+        # The recipe's variables are meant for the server. Ours take precedence, so that nothing uses the network.
         env = {**setup.environment, **_ENVIRONMENT}
         questions = [
             {"name": each.name, "kind": each.kind, "seed": zlib.crc32(each.name.encode()), **each.body}
@@ -159,8 +160,8 @@ def _reason(ended: containers.ExecResult) -> str:
     return _REASONS.get(ended.exit_code, own)
 
 
-# The files of a model that its front end needs: tokenizer, config and template, and no weights. They come from a cache
-# of this machine, or once from the Hub; a stand-in replaces those that are missing.
+# The front end of a model needs its tokenizer, config and template, but no weights. The files come from a cache on this
+# machine, or once from the Hub; a stand-in replaces missing files.
 
 _SUFFIXES = frozenset({".json", ".jinja", ".txt", ".model", ".tiktoken", ".py"})
 _TOKENIZERS = frozenset({"tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json", "tiktoken.model"})
@@ -169,7 +170,7 @@ _LARGEST = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The files of a model's folder, and its ``commit``; ``stand_in`` says why they are not the model's own."""
+    """The files of a model's folder, and its ``commit``. ``stand_in`` is the reason if they are not the model's own."""
 
     files: Mapping[str, bytes]
     commit: str | None = None
@@ -184,14 +185,14 @@ class ModelFiles:
 
 
 def model_files_of(workspace: Workspace, recipe: Recipe, model: str, revision: str | None) -> ModelFiles:
-    """The files of ``model``, as the recipe loads it; or what stands in for them."""
+    """The files of ``model``, from the place where the recipe loads it, or stand-ins."""
     if not hub_cache.is_id(model):
         folder = standing.mounted(workspace.project, recipe, model, workspace.environment)
         return _of_folder(folder) or ModelFiles(files(), stand_in=f"{model} is not a model on the hub")
     wanted = revision or hub_cache.MAIN
     if cached := _cached(workspace.environment, model, wanted):
         return cached
-    # Beside the hub's own cache: a model without weights in there would look downloaded.
+    # Not in the Hub's own cache: there, a model without weights would look downloaded.
     own = {**workspace.environment, "HF_HUB_CACHE": str(workspace.project.state / "tokenizers")}
     if hub_cache.is_commit(wanted) and (kept := _cached(own, model, wanted)):
         return kept
@@ -208,7 +209,7 @@ def _cached(environ: Mapping[str, str], model: str, revision: str) -> ModelFiles
 
 
 def _of_folder(folder: Path | None) -> ModelFiles | None:
-    """The files in a folder that has a tokenizer and a config."""
+    """The files in a folder; None without a tokenizer or a config."""
     try:
         paths = [path for path in folder.iterdir() if _is_wanted(path.name)] if folder else []
         files = {path.name: path.read_bytes() for path in paths if path.is_file() and path.stat().st_size <= _LARGEST}
@@ -238,14 +239,15 @@ def _fetch(workspace: Workspace, environ: Mapping[str, str], model: str, revisio
     return replace(fetched, commit=snapshot.commit)
 
 
-# A tokenizer and a config that stand in for a model's own, where those are missing. One token for each byte, and
-# one for each mark of the families: the text of a template and what a parser does with it are proven as with the
-# model's own; the numbers of tokens are others.
+# Stand-ins for a missing tokenizer and config of a model. They have one token for each byte, and one for each mark of
+# the families. Texts of templates and readings of parsers are the same as with the model's own tokenizer; only the
+# numbers of tokens differ.
 
 END = "<|im_end|>"
-# vLLM refuses a `--max-model-len` above the model's own. A recipe's is that of its real model, so no recipe's is above.
+# vLLM refuses a `--max-model-len` above the model's own context. This context is longer than any real one, so no recipe
+# is refused.
 CONTEXT = 1 << 24
-# What templates write and parsers look for as single tokens.
+# Marks that templates write, and that parsers look for as single tokens.
 _MARKS = (
     *("<|endoftext|>", "<|im_start|>", END, "<think>", "</think>", "<tool_call>", "</tool_call>"),
     *("<tool_response>", "</tool_response>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
@@ -255,7 +257,7 @@ _MARKS = (
 )
 
 
-# With these a model ends its turn, beside the mark that a template writes there.
+# A model ends its turn with one of these, or with the mark that its template writes there.
 _ENDS = (END, "<|tool_response>", "<|eot_id|>", "<|eom_id|>", "<|call|>", "<|end_message|>", "<|end_of_msg|>")
 _OWN_MARKS = re.compile(
     r"</?[|\uff5c][^<>\s]{1,40}>|<[^<>\s]{1,40}\|>|</?[a-z]+[:|][a-z_]+>|</?\w*(?:tool|arg_|think|response|assistant)\w*>|\[/?[A-Z][A-Z_]{2,20}\]|\]<\]\w+\[>\["
@@ -263,7 +265,7 @@ _OWN_MARKS = re.compile(
 
 
 def files(template: str = "") -> dict[str, bytes]:
-    """A tokenizer and a config for models of every family, and for one with the marks that ``template`` writes."""
+    """A tokenizer and a config for models of every family, with the additional marks of ``template``."""
     marks = tuple(dict.fromkeys((*_MARKS, *_OWN_MARKS.findall(template))))
     ids = {mark: 256 + at for at, mark in enumerate(marks)}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
@@ -285,7 +287,7 @@ def files(template: str = "") -> dict[str, bytes]:
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": END,
-        # A template that writes it would break on its absence, which is no fault of its own.
+        # Without it, a template that writes it would fail through no fault of its own.
         "bos_token": "<|begin_of_text|>",
         **dict.fromkeys(("unk_token", "pad_token"), "<|endoftext|>"),
         "clean_up_tokenization_spaces": False,
@@ -309,8 +311,8 @@ def files(template: str = "") -> dict[str, bytes]:
     return {name: json.dumps(content).encode() for name, content in contents.items()}
 
 
-# The characters by which byte-level tokenizers write bytes in their files: themselves where they are printed, else
-# those from 256 on (https://github.com/openai/gpt-2, src/encoder.py, bytes_to_unicode).
+# Byte-level tokenizers write bytes as characters in their files: a printable byte as itself, others as the characters
+# from 256 on (https://github.com/openai/gpt-2, src/encoder.py, bytes_to_unicode).
 
 
 @functools.cache

@@ -1,6 +1,6 @@
-"""The verdict of a proof compares the answers of an image with general properties and with earlier answers.
+"""Judges a proof: compares the answers of an image with general properties and with earlier answers.
 
-All of it looks at texts alone, and knows neither a template nor a parser.
+This module reads only texts, and knows no specific template or parser.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     Answers = Mapping[str, Mapping[str, Any]]
 
 TOKENIZER = "tokenizer"
-# The exception of ``raise_exception``, by which the author of a template refuses what it is not for.
+# The exception of ``raise_exception``: with it, the author of a template refuses unsupported requests.
 _REFUSAL = "TemplateError"
-# vLLM's words for a prompt that leaves no room in `--max-model-len`.
+# A part of vLLM's message if a prompt leaves no room in `--max-model-len`.
 _TOO_LONG = "maximum context length"
 
 
@@ -46,7 +46,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The result of one model's proof; ``texts`` are what the goldens are made of."""
+    """The result of one model's proof. ``goldens`` are digests of the answers, ``texts`` their texts."""
 
     verdict: Verdict
     counts: Mapping[str, int]
@@ -83,8 +83,8 @@ def judge_answers(
     dates: Collection[str] = (),
     is_published: bool = False,
 ) -> Judgement:
-    """Judges the answers to ``questions``. Templates write the ``dates`` of today into prompts; the limits of a
-    template that ``is_published`` by others are reported, and fail nothing."""
+    """Judges the answers to ``questions``. ``dates`` are the forms in which templates write the current date into
+    prompts. If others published the template (``is_published``), its limits are reported but fail nothing."""
     tally = _Tally(goldens={TOKENIZER: tokenizer})
     prompts = {
         question.name: answers[question.name]["text"]
@@ -112,7 +112,7 @@ def judge_answers(
         tally.findings.append(Finding("context", "", "unclear", text))
     broken = tell_limits(questions, tally.findings) if is_published else tally.findings
     changed = _changes(tally, reference) if reference else ()
-    # Limits, which pass, come last.
+    # Limits have the verdict `pass` and come last.
     findings = sorted((*broken, *of_turns, *changed), key=lambda finding: finding.verdict == "pass")
     verdicts = [finding.verdict for finding in findings]
     counts = {
@@ -129,15 +129,15 @@ def judge_answers(
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:
-    """The verdict of several: the one that asks for attention first."""
+    """The most urgent verdict of several."""
     order: tuple[Verdict, ...] = ("fail", "changed", "unclear")
     return next((verdict for verdict in order if verdict in verdicts), "pass")
 
 
 def _is_unusual(tally: _Tally, question: Question, answer: Mapping[str, Any]) -> bool:
-    """True for an answer that no template or parser meant to give, which is then judged here."""
+    """True for an answer that no template or parser intended; the answer is then judged here."""
     refused = answer.get("refused", "")
-    if _TOO_LONG in refused:  # no fault; but one that was not so before has changed
+    if _TOO_LONG in refused:  # no fault, but reported as a change if the prompt fitted before
         tally.keep(question, "longer than the context", "too long")
     elif "failed" in answer:
         tally.find(question, "fail", (("answer", f"the front end broke off: {answer['failed']}"),))
@@ -169,12 +169,12 @@ def _judge_prompt(
     tally.find(question, "fail", of_prompt(conversation, text, style), of_prompts(conversation, prompts, style))
     for date in dates:
         settled = settled.replace(date, "TODAY")
-    # A prompt with today's date in it has other ids tomorrow.
+    # A prompt with the current date has different token ids tomorrow.
     tally.keep(question, settled, json.dumps(answer["ids"]) if settled == text else settled)
 
 
 def _keep_turn(tally: _Tally, question: Question, answer: Mapping[str, Any]) -> None:
-    """Keeps how a turn is read, whole and in streams that are read otherwise, with white space; and in which pieces."""
+    """Stores how the parsers read a turn, with white space: whole, in streams if these differ, and the pieces."""
     whole = answer.get("whole", answer)
     if "refused" in whole:
         tally.keep(question, f"{REFUSED}{whole['refused']}", "refused")
@@ -218,14 +218,14 @@ def _changes(tally: _Tally, reference: Reference) -> Iterator[Finding]:
 
 
 def _comparable(tally: _Tally, reference: Reference) -> list[str]:
-    """The answers that can be compared: with another tokenizer, those whose texts are there."""
+    """The comparable answers. With a different tokenizer, only answers with a stored text are comparable."""
     same_tokens = reference.goldens.get(TOKENIZER) == tally.goldens[TOKENIZER]
     before = reference.goldens if same_tokens else reference.texts
     return [key for key in tally.texts if key in before]
 
 
 def _grouped(findings: Sequence[Finding], questions: Sequence[Question]) -> Iterator[Finding]:
-    """The findings, those with the same first line as one."""
+    """The findings; findings with the same first line become one."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for each in findings:
         groups.setdefault((each.check, each.verdict, each.text.partition("\n")[0]), []).append(each)
@@ -242,8 +242,8 @@ def _grouped(findings: Sequence[Finding], questions: Sequence[Question]) -> Iter
 
 
 def find_reference(project: Project, lock: Lock, repository: str, number: int | None, model: str) -> Reference | None:
-    """The behaviour to compare with: the last passed or accepted proof of ``model`` on the highest number up to this
-    one (None: on any), else on an image that the model was paired with before."""
+    """The behaviour to compare with: the last passed or accepted proof of ``model`` on the highest number, at most
+    ``number`` (None: no limit); otherwise on an image of the model's pairings."""
     numbers = sorted(lock.images[repository].numbers if repository in lock.images else (), reverse=True)
     names = [ImageName(repository, each) for each in numbers]
     if paired := lock.models.get(model):
@@ -255,20 +255,20 @@ def find_reference(project: Project, lock: Lock, repository: str, number: int | 
             is_proof = run.kind == "prove" and run.subject.model == model
             if is_proof and run.verdict in {"pass", "unclear"} and run.goldens:
                 content = run_record.raw_answers(project, run.raw) if run.raw else None
-                # The content has the digest that the run names.
+                # The content matches the digest that the run records.
                 return Reference(str(name), run.goldens, json.loads(content).get("texts", {}) if content else {})
     return None
 
 
-# The limits of templates that others publish, which are no fault of the image that serves the model. Most published
-# templates drop a second system message, or what a model says beside its calls, or refuse several calls at once:
-# their makers want them so. Such a limit is reported, and fails nothing, while most conversations of the kind hold.
-# Where most of a kind break, the template is not for what is asked of it, such as calls of tools that it never shows.
+# Limits of published templates are no fault of the image that serves the model. Most published templates drop a second
+# system message or the text beside calls, or refuse several calls at once: their authors intend this. Such a limit is
+# reported, but fails nothing, if at most half of the conversations of the kind break. If more break, the template does
+# not support the kind. For example, a template without tools cannot support calls.
 
 _BROKEN = frozenset({"fail", "unclear"})
-# No answer of the front end at all, or a template that breaks: nobody wants that, whoever published the template.
+# These are faults of any template: the front end does not answer, or the template breaks.
 _NEVER = frozenset({"answer", "template"})
-# The manner of a template: its maker has trained the model with it.
+# The style of a template: its author trained the model with it.
 _MANNER = frozenset(
     {
         *("white space", "delimiters", "format", "types", "required", "developer", "result", "generation"),
@@ -278,7 +278,7 @@ _MANNER = frozenset(
 
 
 def tell_limits(questions: Sequence[Question], findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings with those that are limits as `pass`."""
+    """The findings; limits get the verdict `pass`."""
     kinds = {question.name: kind for question in questions if (kind := _kind(question))}
     sizes = Counter(kinds.values())
     broken = {each.at for each in findings if each.verdict in _BROKEN and each.check not in _MANNER}
@@ -294,7 +294,7 @@ def tell_limits(questions: Sequence[Question], findings: Sequence[Finding]) -> t
 
 
 def _kind(question: Question) -> str:
-    """The kind of a conversation; empty for a turn, of which `round_trips` says whose limits are met."""
+    """The kind of a conversation; empty for a turn: `round_trips` judges the limits of turns."""
     if not isinstance(question.subject, Conversation):
         return ""
     if any(turn.calls for turn in question.subject.turns):

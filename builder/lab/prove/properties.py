@@ -1,6 +1,6 @@
-"""Properties that hold for the prompts of every model and template: what is in a prompt, and between which marks.
+"""Properties of the prompts of every model and template: the contents of a prompt, and the marks around them.
 
-All of it looks at texts alone, and knows neither a template nor a parser.
+This module reads only texts, and knows no specific template or parser.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from builder.base.values import dataclass
 from builder.lab.prove.conversations import Conversation, tool_schemas
 
 Broken: TypeAlias = Iterator[tuple[str, str]]
-"""Properties that are broken: the name of each, and what was seen."""
+"""Broken properties: the name of each, and a description."""
 
 REFUSED = "refused: "
-"""The beginning of what stands for a prompt or an answer where the template or the parser gave none."""
+"""The beginning of the text that replaces a prompt or an answer if the template or the parser refused."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """The manner of a model's template, as far as it is known. ``names_roles`` for a family whose turns begin with the
-    names of their roles; ``reasons`` where the model reasons between <think> and </think>; ``call`` is the mark by
-    which its calls begin, empty where it is not known; ``source`` is the template's text, empty likewise.
-    ``always_begins`` where each prompt ends with the beginning of the model's turn, asked for or not: vLLM writes
-    GPT-OSS's prompts by code of its own, which does so."""
+    """The known style of a model's template. ``names_roles``: each turn begins with the name of its role. ``reasons``:
+    the model reasons between <think> and </think>. ``call`` is the mark at the beginning of calls, and ``source`` the
+    text of the template; both are empty if unknown. ``always_begins``: each prompt ends with the beginning of the
+    model's turn, even if not requested. vLLM's own code for GPT-OSS's prompts does this."""
 
     names_roles: bool = False
     reasons: bool = False
@@ -40,12 +39,12 @@ class Style:
 
 _SHOWN = 120
 _FREE = frozenset({"system", "developer"})
-_NOTHING = re.compile(r"\b(?:None|null|undefined)\b|\[\]")  # vLLM gives a template no parts for null
+_NOTHING = re.compile(r"\b(?:None|null|undefined)\b|\[\]")  # vLLM passes null content to a template as an empty list
 _PRINTED_LIST = re.compile(r"""['"]type['"]:\s*['"]text['"]""")
 _ESCAPED = re.compile(r"\\u[0-9a-fA-F]{4}")
 _ROLES = {"user": "user", "assistant": "assistant"}
-# Marks by which turns begin, what follows them, and the marks by which the turns end: as the makers of the models that
-# are trained with them write them.
+# The mark at the beginning of a turn, the text after it, and the marks at the end, as the makers of the trained models
+# write them.
 _TURNS = (
     ("<|im_start|>", re.compile(r"[\w.-]+( name=\S+)?\n"), ("<|im_end|>",)),
     ("<|start_header_id|>", re.compile(r"[\w.-]+<\|end_header_id\|>\n\n"), ("<|eot_id|>", "<|eom_id|>")),
@@ -55,16 +54,16 @@ _MARK = r"<[^<>\s]{1,40}>|\[[A-Z_]{1,20}\]"
 _TWICE = re.compile(rf"({_MARK})\s*\1")
 _LAST_MARK = re.compile(rf"({_MARK})\Z")
 _BEGIN = re.compile(rf"\s*(?:{_MARK})*\s*")
-# Blocks of turns, and those of the instructions as well.
+# Blocks in turns, and blocks that instructions contain, too.
 _BLOCKS = ("tool_call", "tool_response", "tool_result", "arg_key", "arg_value")
 _BLOCKS_OF_TOOLS = ("parameters", "parameter", "function")
 _SYSTEM = re.compile(r"<[^<>\s]*>?system", re.IGNORECASE)
 _ROLE_MARK = re.compile(r"<[|\uff5c]|<\w+_of_\w+>")
-# The last mark of a turn with the name of its role.
+# The last mark at the beginning of a turn, with the name of the role.
 _LAST_ROLE = re.compile(r"(?s).*<[|\uff5c](?:im_start\|>|start_header_id\|>)?(\w+)")
 _ENTITY = re.compile(r"&(?:#34|#39|quot|lt|gt|amp);")
 _PYTHON = re.compile(r"""{'[a-z_]+':|\['[a-z_]+'[],]""")
-# A variable of the template, and no key of a message or word in a text.
+# A variable of the template, not a key of a message or a word in a text.
 _SWITCH = re.compile(r"{[%{][^%}]*\b(?:el)?if\b[^%}]*(?<![\w.'\"])(?:enable_)?thinking(?![\w'\"])")
 _REASONING = re.compile(r"\breasoning(?:_content)?\b")
 _ALIKE = {
@@ -78,7 +77,7 @@ _ALIKE = {
 
 
 def of_prompt(conversation: Conversation, text: str, style: Style) -> Broken:
-    """Each property that a prompt breaks."""
+    """Yields each property that a prompt breaks."""
     flat, question = flatten(text), _begin_of_turns(conversation, text)
     yield from _contents(conversation, text, flat)
     yield from _turns(conversation, text, style)
@@ -106,7 +105,7 @@ def of_prompt(conversation: Conversation, text: str, style: Style) -> Broken:
 
 
 def of_prompts(conversation: Conversation, texts: Mapping[str, str], style: Style) -> Broken:
-    """Each property that a prompt breaks beside others; ``texts`` are the prompts by conversation."""
+    """Yields each property that a prompt breaks compared with others; ``texts`` are the prompts by conversation."""
     for name, check in conversation.unlike.items():
         is_alike = check != "thinking" and texts.get(name) == texts[conversation.name]
         if is_alike and (check != "generation" or _begins_turns_if_asked(texts, style)):
@@ -127,12 +126,12 @@ def of_prompts(conversation: Conversation, texts: Mapping[str, str], style: Styl
 
 
 def _contents(conversation: Conversation, text: str, flat: str) -> Broken:
-    """Each content once, with the white space within it; that around it many templates take away."""
+    """Each content appears once, with its inner white space. Many templates strip the white space around it."""
     for role, shown in _said(conversation):
         words, exact = flatten(shown), shown.strip()
         count = flat.count(words)
         if count == 0 and role == "tool" and flatten(_json(shown)[1:-1]) in flat:
-            continue  # some write results as JSON
+            continue  # some templates write results as JSON
         if count == 0:
             yield "content", f"the {role} text {_lost(words, flat)}: {words!r}"
         elif count > 1:
@@ -142,12 +141,12 @@ def _contents(conversation: Conversation, text: str, flat: str) -> Broken:
 
 
 def _said(conversation: Conversation) -> Iterator[tuple[str, str]]:
-    """The contents of a conversation that a prompt has to hold, each with its role."""
+    """The contents of a conversation that a prompt must contain, each with its role."""
     return ((turn.role, shown) for turn in conversation.turns for shown in turn.shown if flatten(shown))
 
 
 def _turns(conversation: Conversation, text: str, style: Style) -> Broken:
-    """The marks between which turns stand."""
+    """The marks at the beginning and the end of turns."""
     rest = _without_contents(conversation, text)
     if not text.startswith(style.begins):
         yield "delimiters", f"the prompt does not begin with {style.begins}"
@@ -163,7 +162,7 @@ def _turns(conversation: Conversation, text: str, style: Style) -> Broken:
                 yield "delimiters", f"{begin} is followed by {cut(turn, 40)}"
             if count != 1 and (number < len(turns) or count):
                 yield "delimiters", f"a turn contains {ends[0]} {count} times: {cut(begin + turn, _SHOWN)}"
-        # Some write the turns of the system and of tools otherwise.
+        # Some templates write turns of the system and of tools differently.
         of_dialogue = [turn for turn in turns[:-1] if turn.startswith(tuple(_ROLES)) and "<tool_" not in turn]
         between = {turn[max(map(turn.rfind, ends)) :] for turn in of_dialogue}
         if len({each.partition(">")[2] for each in between}) > 1:
@@ -171,7 +170,7 @@ def _turns(conversation: Conversation, text: str, style: Style) -> Broken:
 
 
 def _blocks(conversation: Conversation, text: str, style: Style) -> Broken:
-    """Blocks like <tool_call>…</tool_call>, which are closed as often as they are opened."""
+    """Blocks like <tool_call>…</tool_call> are closed as often as they are opened."""
     after = _without_contents(conversation, text[_begin_of_turns(conversation, text) :])
     whole = _without_contents(conversation, text)
     for name, part in ((name, after if name in _BLOCKS else whole) for name in (*_BLOCKS, *_BLOCKS_OF_TOOLS)):
@@ -190,7 +189,7 @@ def _without_contents(conversation: Conversation, text: str) -> str:
 
 
 def _encoded(conversation: Conversation, text: str, style: Style) -> Broken:
-    """Parts of a prompt that went through one filter too many."""
+    """Parts of a prompt that are encoded once too often."""
     messages = _json([turn.message for turn in conversation.turns])
     if (entity := _ENTITY.search(text)) and "&" not in messages:
         yield "escaped", f"characters are written as HTML entities: {cut(text[max(0, entity.start() - 30) :], 60)}"
@@ -208,7 +207,7 @@ def _encoded(conversation: Conversation, text: str, style: Style) -> Broken:
 
 
 def _role_marks(conversation: Conversation, text: str, style: Style) -> Broken:
-    """The marks of instructions and of results, beside those of the user."""
+    """Instructions begin with a mark for the system, and tool results have separate turns."""
     first = conversation.turns[0]
     if style.names_roles and first.role == "system" and (shown := "".join(first.texts[:1]).strip()):
         before = text[: text.find(shown)]
@@ -230,7 +229,7 @@ def _role_marks(conversation: Conversation, text: str, style: Style) -> Broken:
 
 
 def _begin_of_turns(conversation: Conversation, text: str) -> int:
-    """The place of the first content that is no instruction; 0 where it is not found."""
+    """The position of the first content that is not an instruction; 0 if it is not found."""
     first = next((t.texts[0].strip() for t in conversation.turns if t.role not in _FREE and t.texts), "")
     return max(0, text.find(first)) if first else 0
 
@@ -250,7 +249,7 @@ def _reasoning(conversation: Conversation, flat: str, style: Style) -> Broken:
 
 
 def _ends(conversation: Conversation, texts: Mapping[str, str]) -> Broken:
-    """A turn that ends the prompt with a call, beside one that ends it with text."""
+    """A last turn with a call ends like a last turn with text."""
     answered = texts.get("ends-with-an-answer", "")
     if conversation.generation or not conversation.turns[-1].calls or not answered:
         return
@@ -261,7 +260,7 @@ def _ends(conversation: Conversation, texts: Mapping[str, str]) -> Broken:
 
 
 def _thinking(conversation: Conversation, texts: Mapping[str, str], style: Style) -> Broken:
-    """Thinking switched off leaves no block of it open, and switched on closes none."""
+    """With thinking off, the prompt leaves no thinking block open; with thinking on, it closes none."""
     name = next((name for name, check in conversation.unlike.items() if check == "thinking"), None)
     if name is None or name not in texts:
         return
@@ -270,7 +269,7 @@ def _thinking(conversation: Conversation, texts: Mapping[str, str], style: Style
         yield "thinking", f"with thinking off, the prompt ends within a thinking block: {cut(off[-60:], 60)}"
     if style.reasons and on.endswith("</think>"):
         yield "thinking", f"with thinking on, the prompt ends after a thinking block: {cut(on[-60:], 60)}"
-    # Models that always reason begin within a block, and have no switch.
+    # Models that always reason begin inside a block, and have no switch.
     is_hybrid = _SWITCH.search(style.source) or (style.reasons and not off.endswith(("<think>", "</think>")))
     if on == off and is_hybrid:
         yield "thinking", _ALIKE["thinking"]
@@ -288,7 +287,7 @@ def _empty_result(conversation: Conversation, texts: Mapping[str, str]) -> Broke
 
 
 def _begins_turn_after_result(conversation: Conversation, texts: Mapping[str, str], style: Style) -> Broken:
-    """A prompt that ends with the result of a tool begins the model's turn as one does that ends with a question."""
+    """A prompt that ends with a tool result begins the model's turn, like a prompt that ends with a question."""
     question, alone = texts.get("question-asked", ""), texts.get("question-alone", "")
     last = conversation.turns[-1]
     mark = question[common(question, alone) :].strip().partition("\n")[0]
@@ -302,7 +301,7 @@ def _begins_turn_after_result(conversation: Conversation, texts: Mapping[str, st
 
 
 def _outer_space(conversation: Conversation, texts: Mapping[str, str]) -> Broken:
-    """White space around results, in a template that keeps it around what the user says."""
+    """A template that keeps the white space around user texts also keeps it around results."""
     if "  indented by two, and blank at the end  " not in texts.get("outer-space", ""):
         return
     for turn in conversation.turns:
@@ -315,7 +314,7 @@ def _outer_space(conversation: Conversation, texts: Mapping[str, str]) -> Broken
 
 
 def _begins_turns_if_asked(texts: Mapping[str, str], style: Style) -> bool:
-    """True for a template that has a mark for the model, and writes it where it is asked to."""
+    """True for a template that has a mark for the model, and writes it on request."""
     text = texts.get("answer-before-a-question", "")
     begin, end = text.find("Is the ferry late"), text.find("It left on time")
     has_mark = 0 <= begin < end and bool(text[begin + len("Is the ferry late") : end].strip())
@@ -323,7 +322,7 @@ def _begins_turns_if_asked(texts: Mapping[str, str], style: Style) -> bool:
 
 
 def _order(conversation: Conversation, flat: str) -> Broken:
-    """The order of what users, the model and tools say; instructions may stand where a template wants them."""
+    """Texts of users, the model and tools keep their order. Templates may place instructions anywhere."""
     at, before = -1, ""
     for text in (flatten(shown) for role, shown in _said(conversation) if role not in _FREE):
         place = flat.find(text)
@@ -334,7 +333,7 @@ def _order(conversation: Conversation, flat: str) -> Broken:
 
 
 def _calls(conversation: Conversation, flat: str) -> Broken:
-    """The calls of earlier turns: each name after the one before, with its texts beside it."""
+    """The calls of earlier turns: each name comes after the previous one, with the texts of its call nearby."""
     at = 0
     for turn in conversation.turns:
         for text in filter(None, map(flatten, turn.shown if turn.role not in _FREE else ())):
@@ -349,13 +348,13 @@ def _calls(conversation: Conversation, flat: str) -> Broken:
             if lost:
                 yield "arguments", f"arguments of {call.name} are lost: {', '.join(lost)}"
             for leaf in leaves(call.arguments):
-                # JSON writes others otherwise. Some write the arguments before the name.
+                # Texts that JSON escapes are skipped. Some templates write the arguments before the name.
                 if _json(leaf) == f'"{leaf}"' and flat.find(flatten(leaf), before) < 0:
                     yield "arguments", f"an argument of {call.name} {_lost(leaf, flat)}: {leaf!r}"
 
 
 def _arguments_as_they_are(conversation: Conversation, text: str) -> Broken:
-    """The arguments of calls: texts with their white space and signs, and in JSON each value as it is."""
+    """The arguments of calls: texts keep their white space and special characters; in JSON, each value is unchanged."""
     written = "".join(text.split())
     messages = _json([turn.message for turn in conversation.turns])
     for call in (call for turn in conversation.turns for call in turn.calls):
@@ -367,7 +366,7 @@ def _arguments_as_they_are(conversation: Conversation, text: str) -> Broken:
         if any(value is None for _, value in pairs) and "None" in text and "None" not in messages:
             yield "arguments", f"an argument of {call.name} that is null is written as None"
         if not any(_as_json(*pair) in written for pair in call.arguments.items()):
-            continue  # some write arguments otherwise
+            continue  # some templates do not write arguments as JSON
         for key, value in pairs:
             if _compact(value).isascii() and _as_json(key, value) not in written:
                 what = f"no {_compact(key)}: {cut(_compact(value), _SHOWN)}"
@@ -375,7 +374,7 @@ def _arguments_as_they_are(conversation: Conversation, text: str) -> Broken:
 
 
 def _pairs(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The values in arguments that hold no others by key, and lists."""
+    """Yields the innermost values in arguments with their keys. A list counts as one value."""
     for key, each in value.items():
         if isinstance(each, dict) and each:
             yield from _pairs(each)
@@ -388,7 +387,7 @@ def _as_json(key: str, value: Any) -> str:
 
 
 def leaves(value: Any) -> Iterator[str]:
-    """The texts in arguments."""
+    """Yields the texts in arguments."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -403,7 +402,7 @@ def _tools(conversation: Conversation, flat: str, instructions: str) -> Broken:
         name = schema.get("name", each)
         properties = schema["parameters"]["properties"]
         missing = [part for part in (schema["description"], *properties) if part not in flat]
-        if name not in instructions and flat.count(name) <= called[name]:  # in its calls alone
+        if name not in instructions and flat.count(name) <= called[name]:  # only in its calls
             missing.insert(0, name)
         inside = [part for part in _described(properties) if part not in flat]
         if inside and not missing and not _ESCAPED.search(flat):
@@ -419,20 +418,20 @@ def _tools(conversation: Conversation, flat: str, instructions: str) -> Broken:
 
 
 def _schemas(conversation: Conversation, text: str) -> Broken:
-    """The types and `required` of tools, in a template that writes parameters as JSON."""
+    """The types and `required` lists of tools, if the template writes parameters as JSON."""
     written = "".join(text.split())
     wanted: Counter[tuple[str, str]] = Counter()
     for each in conversation.tools:
         wanted.update(_constraints(tool_schemas()[each]["parameters"]))
     if written.count('"type":"object"') < wanted["types", '"type":"object"']:
-        return  # some write types in words of their own
+        return  # some templates have their own words for types
     for (check, part), count in wanted.items():
         if written.count(part) < count:
             yield check, f"{part} is in the prompt {written.count(part)} times, but in the tools {count} times"
 
 
 def _constraints(schema: Mapping[str, Any]) -> Broken:
-    """The types and lists of what is required within a schema, as compact JSON, each with its property."""
+    """Yields the types and `required` lists in a schema as compact JSON, each with the name of its property."""
     if "type" in schema:
         yield "types", f'"type":{_compact(schema["type"])}'
     if "required" in schema:
@@ -446,20 +445,20 @@ def _compact(value: Any) -> str:
 
 
 def _described(properties: Mapping[str, Any]) -> Iterator[str]:
-    """The descriptions of parameters, the values that they take, and the names of those within others."""
+    """Yields the descriptions of parameters, their allowed values, and the names of nested parameters."""
     for each in properties.values():
         yield from filter(None, (each.get("description"), *each.get("enum", ()), *each.get("properties", ())))
         yield from _described(each.get("properties", {}))
 
 
 def _turn_marks(conversation: Conversation, text: str, *, names_roles: bool) -> Broken:
-    """The marks between turns: alike for alike roles, different for different ones, and at the end for the model."""
+    """The marks between turns: equal for equal roles, different for different roles, and at the end for the model."""
     turns = [turn for turn in conversation.turns if turn.role not in _FREE]
     if any(turn.calls or len(turn.texts) != 1 or turn.role not in _ROLES for turn in turns) or conversation.hidden:
         return
     places = [text.find(turn.texts[0].strip()) for turn in turns]
     if places != sorted(places) or min(places, default=-1) < 0:
-        return  # another finding says so
+        return  # another finding reports it
     others = [shown for turn in conversation.turns if turn.role in _FREE for shown in turn.shown]
     gaps: dict[tuple[str, str], list[str]] = {}
     placed = list(zip(turns, places, strict=True))
@@ -488,7 +487,8 @@ def _generation(mark: str, tail: str, to_user: Sequence[str]) -> Broken:
     if mark and not tail:
         yield "generation", "the prompt does not begin the turn of the model"
     elif not mark.startswith(tail) and not tail.startswith(mark):
-        # After the role a model that reasons may be put into a block that its earlier turns have closed, or have not.
+        # After the role, the prompt may put a reasoning model into a block. In earlier turns, the block is closed or
+        # missing.
         of_any_role = max((common(mark, other) for other in to_user), default=0)
         if common(mark, tail) <= of_any_role:
             yield "generation", f"the prompt ends with {tail!r}, while turns of the model begin with {mark!r}"
@@ -508,23 +508,23 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-# Differences of two texts: side by side, and in words that are the same wherever the difference is the same.
+# Differences of two texts: side by side, and in words. The same difference has the same words everywhere.
 
 _LONGEST_EDIT = 80
 
 
 def side_by_side(before: str, now: str, longest: int = 400) -> str:
-    """Two texts where they begin to differ, one below the other."""
+    """Shows two texts one below the other, from about the first difference on."""
     start = common(before, now)
     begin = max(0, before.rfind("\n", 0, start) + 1, start - longest // 4)
     return f"  before: {cut(before[begin:], longest)}\n  now:    {cut(now[begin:], longest)}"
 
 
 def text_difference(before: str, now: str) -> str:
-    """The difference of two texts in words that are the same for the same difference: `one newline more at the end`.
-    Empty where too much differs."""
+    """Describes the difference of two texts: `one newline more at the end`. The same difference has the same words.
+    Empty if too much differs."""
     if now.startswith(REFUSED) and not before.startswith(REFUSED):
-        return now  # the same reason wherever it is given, whatever was there
+        return now  # equal for every question with this refusal
     start = common(before, now)
     end = min(common(before[::-1], now[::-1]), len(before) - start, len(now) - start)
     gone, come = before[start : len(before) - end], now[start : len(now) - end]
@@ -542,7 +542,7 @@ def text_difference(before: str, now: str) -> str:
 
 
 def cut(text: str, longest: int) -> str:
-    """A text as Python writes it, no more than ``longest`` characters of it."""
+    """The text as a Python literal, cut after ``longest`` characters."""
     return repr(text if len(text) <= longest else f"{text[:longest]}…")
 
 

@@ -1,5 +1,4 @@
-"""A proof checks the template and the parsers of each model that an image serves; the result is evidence of the
-image."""
+"""Proves the template and the parsers of each model that an image serves. The result is evidence about the image."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 
 NAME = "behaviour"
-# Errors that are of the template or the parsers; whatever else ends the front end says nothing about them.
+# Errors of the template or the parsers. Other errors of the front end show nothing about them.
 _OWN_FAULT = re.compile(
     r"jinja2\.exceptions|TemplateSyntaxError|TemplateError|has not been registered|invalid tool call parser"
     r"|invalid reasoning parser|The supplied chat template|not found.*(?:tool|reasoning)[ _]parser",
@@ -49,7 +48,7 @@ _DATES = ("%Y-%m-%d", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d/%m/%
 
 @dataclass(frozen=True)
 class ProvedPairing:
-    """A model with the recipe that serves it; ``revision`` as recorded or requested, None for the newest."""
+    """A model with the recipe that serves it. ``revision`` is the recorded or requested one; None for the newest."""
 
     model: str
     revision: str | None
@@ -64,9 +63,9 @@ def prove_models(
     references: Callable[[str], judging.Reference | None],
     labels: Mapping[str, str],
 ) -> tuple[Proof, ...]:
-    """Proves ``image``, the engine's name for it, for each pairing, as evidence of ``subject``; ``references`` gives
-    what a model's behaviour is compared with. Raises ImageStateError for a missing image, ImageContentsError for one
-    without a Python, FileProblemsError and UsageError for a recipe whose command cannot be rendered."""
+    """Proves ``image`` (its name in the engine) for each pairing, as evidence about ``subject``. ``references`` returns
+    the behaviour to compare a model with. Raises ImageStateError if the image is missing, and ImageContentsError if it
+    has no Python. Raises FileProblemsError and UsageError if the command of a recipe cannot be rendered."""
     commands = [command.render_command(pairing.recipe, {}) for pairing in pairings]
     options = [served_options(each) for each in commands]
     files = [
@@ -76,7 +75,7 @@ def prove_models(
     parts = list(zip(pairings, commands, options, files, strict=True))
     setups = [_setup(workspace, *each) for each in parts]
     began, started = datetime.now(UTC), words.now()
-    # Today as templates write it, and tomorrow, which may have come meanwhile.
+    # Today as templates write it, and tomorrow, because the proof may run past midnight.
     days = (began, began + timedelta(days=1))
     dates = tuple(dict.fromkeys(day.strftime(form) for form in reversed(_DATES) for day in days))
     run = front_end.ask_front_end(workspace.engine, image, setups, labels, workspace.report)
@@ -194,7 +193,7 @@ def _end(log: str) -> str:
 
 
 def _is_published(template: str) -> bool:
-    """True for the model's own template, and one of those that come with vLLM: nobody here has written it."""
+    """True if others wrote the template: the model's own, or an example of vLLM."""
     return not template or "examples" in PurePosixPath(template).parts
 
 
@@ -229,15 +228,16 @@ def _template_that_comes_with(own: ModelFiles) -> bytes | None:
     return json.dumps(template, sort_keys=True).encode() if template else None
 
 
-# What a mod changes templates and parsers by; any script may.
+# Words in a mod that may change templates or parsers; any script may do so.
 _OF_BEHAVIOUR = re.compile(r"jinja|template|parser|reasoning|tokenizer", re.IGNORECASE)
 
 
 def of_build(
     workspace: Workspace, baked: BakedImage, record: NumberedImage, request: BuildRequest
 ) -> tuple[Proof, ...]:
-    """The proofs of a verified image that has no number yet; none where no earlier number was proven and nothing
-    requires it, nothing can differ, or it cannot run here. An image that cannot be proven ends no build."""
+    """Proves a verified image that has no number yet. Returns no proof if the image cannot run here, or if no proof is
+    required and either nothing can differ or no earlier number was proven. An impossible proof does not end the
+    build."""
     planned = baked.planned
     plan, recipe = planned.plan, planned.recipe
     can_run = plan.definition.platform == baked.host_platform and "vllm" in plan.versions
@@ -260,13 +260,13 @@ def of_build(
 
 
 def may_differ(before: Sequence[Step], steps: Sequence[Step], mods: Sequence[Mod]) -> bool:
-    """True where an image of ``steps`` may behave otherwise than one of the steps ``before``: vLLM or anything below it
-    changed, or a mod that touches templates or parsers."""
+    """True if an image of ``steps`` may behave differently from an image of the steps ``before``: vLLM or anything
+    below it changed, or a mod that touches templates or parsers."""
     earlier = {step.name: step for step in before}
     names = {step.name for step in steps}
     others = [step.name for step in steps if earlier.get(step.name) != step]
     others += [name for name in earlier if name not in names]
-    # The mods that have nothing to do with templates or parsers; whatever is no mod may differ.
+    # Mods that do not touch templates or parsers are harmless; any other step may change the behaviour.
     harmless = {f"mod {mod.name}" for mod in mods}
     for mod in mods:
         if any(_OF_BEHAVIOUR.search(f"{file.path}\n{file.content.decode('utf-8', 'replace')}") for file in mod.files):
@@ -274,7 +274,7 @@ def may_differ(before: Sequence[Step], steps: Sequence[Step], mods: Sequence[Mod
     return not before or not harmless.issuperset(others)
 
 
-# The part of a serve command that the front end takes: template, parsers, tokenizer.
+# The options of a serve command that the front end accepts: template, parsers, tokenizer.
 
 _WITH_VALUE = frozenset(
     {
@@ -289,7 +289,7 @@ _SWITCHES = frozenset({"enable-auto-tool-choice", "exclude-tools-when-tool-choic
 
 @dataclass(frozen=True)
 class ServedOptions:
-    """The options of the front end; ``unread`` names those whose values only the script's shell knows."""
+    """The options of the front end. ``unread`` names the options with values that only the script's shell knows."""
 
     model: str
     argv: tuple[str, ...]
@@ -317,24 +317,24 @@ def served_options(command: ServeCommand) -> ServedOptions:
     )
 
 
-# The vocabulary by which vLLM writes and reads GPT-OSS's own format, Harmony. openai-harmony fetches it when it is
-# first needed, which a container without a network cannot; oss-harmony, which vLLM takes from 0.32 on, has it inside.
-# The model's tokenizer.json has the same tokens with the same ranks, so the file that both know by its digest is made
-# of that.
+# vLLM writes and reads GPT-OSS's own format, Harmony, with a vocabulary. openai-harmony downloads the vocabulary at
+# first use, which fails in a container without a network. oss-harmony, which vLLM uses from 0.32 on, contains it. Both
+# identify the file by its digest. The model's tokenizer.json has the same tokens with the same ranks, so the file is
+# made from it.
 
-# https://github.com/openai/harmony, src/tiktoken_ext/public_encodings.rs: the file, its digest, and the variable that
-# names its folder.
+# https://github.com/openai/harmony, src/tiktoken_ext/public_encodings.rs: the file, its digest, and the variable with
+# its folder.
 SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 FILE = PurePosixPath("/tmp/builder-encodings/o200k_base.tiktoken")  # noqa: S108  # of the container
 VARIABLES = {"TIKTOKEN_ENCODINGS_BASE": str(FILE.parent)}
 MISSING = "loading vocab file"
-"""In the error of openai-harmony where the vocabulary is not to be had."""
+"""The error of openai-harmony contains this text if the vocabulary is not available."""
 
 _MODEL_TYPE = "gpt_oss"
 
 
 def is_spoken(files: Mapping[str, bytes]) -> bool:
-    """True where vLLM takes Harmony in place of a chat template: by the type in the model's config."""
+    """True if vLLM uses Harmony instead of a chat template. The type in the model's config decides this."""
     try:
         return bool(json.loads(files.get("config.json", b"{}")).get("model_type") == _MODEL_TYPE)
     except (ValueError, AttributeError):
@@ -342,7 +342,7 @@ def is_spoken(files: Mapping[str, bytes]) -> bool:
 
 
 def harmony_vocabulary(files: Mapping[str, bytes]) -> bytes | None:
-    """The content of `FILE`, made of a model's tokenizer; None where that is another one."""
+    """The content of `FILE`, made from a model's tokenizer; None if the tokenizer has a different vocabulary."""
     try:
         tokens = json.loads(files["tokenizer.json"])["model"]["vocab"]
         ranked = sorted(tokens.items(), key=lambda item: int(item[1]))
@@ -355,14 +355,14 @@ def harmony_vocabulary(files: Mapping[str, bytes]) -> bytes | None:
     return content if hashlib.sha256(content).hexdigest() == SHA256 else None
 
 
-# Mistral's own tokenizers, which render without a template. vLLM refuses every option of one with them, and a
-# conversation that ends with the model; what it parses without a server it decodes token by token, where a character
-# may be several (vLLM 0.32, vllm/tokenizers/mistral.py, convert_tokens_to_string). So prompts alone are asked for.
+# Mistral's own tokenizers render without a template. With them, vLLM refuses all template options, and conversations
+# that end with the model. When vLLM parses without a server, it decodes each token alone, but a character may have
+# several tokens (vLLM 0.32, vllm/tokenizers/mistral.py, convert_tokens_to_string). So only prompts are asked for.
 
 
 def renders(options: ServedOptions) -> bool:
-    """True where a recipe has vLLM take them: https://docs.vllm.ai/en/stable/configuration/engine_args,
-    ``--tokenizer-mode mistral``."""
+    """True if a recipe requests Mistral's own tokenizer (``--tokenizer-mode mistral``,
+    https://docs.vllm.ai/en/stable/configuration/engine_args)."""
     return command.option(options.argv, "--tokenizer-mode") == "mistral"
 
 

@@ -1,7 +1,7 @@
-"""Turns that the template writes and the parsers read back: what each loses, and whether the parsers are proven.
+"""Turns that the template writes and the parsers read back: the losses of each, and whether the parsers are proven.
 
-A difference is the template's where its text lacks what was said. Everything else is the parser's, whose format nobody
-has to know for that.
+If the template's text lacks a part of the message, the template caused the difference; otherwise the parser did. This
+needs no knowledge of the parser's format.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from builder.lab.prove.properties import Broken, cut, flatten, leaves
 
 @dataclass(frozen=True)
 class Reading:
-    """A turn, with what the template leaves out of it and what the parsers misread. ``in_chunks`` says how a stream of
-    several tokens at once is misread, where one of single tokens is read right."""
+    """A turn. ``lost`` describes what the template leaves out, ``broken`` what the parsers misread. ``in_chunks``
+    describes a misread stream of several tokens at once, if a stream of single tokens is read correctly."""
 
     question: Question
     trip: Trip
@@ -40,7 +40,7 @@ def read_turn(question: Question, trip: Trip, answer: Mapping[str, Any]) -> Read
         return Reading(question, trip, lost, (("refused", f"it cannot be parsed: {answer['whole']['refused']}"),))
     whole = parsed(answer["whole"])
     if expected and expected.content and _is_after_calls(trip, answer["text"]):
-        return Reading(question, trip, "the template writes the content after the calls")  # no parser has to keep it
+        return Reading(question, trip, "the template writes the content after the calls")  # parsers need not keep it
     broken = list(of_message(expected or whole, whole))
     if broken and all(check == "arguments" for check, _ in broken) and _is_bare(trip, whole):
         return Reading(question, trip, "the template writes values as Python does, or as bare text")
@@ -54,7 +54,7 @@ def read_turn(question: Question, trip: Trip, answer: Mapping[str, Any]) -> Read
 
 
 def _written(trip: Trip, text: str) -> tuple[ParsedMessage | None, str]:
-    """The message as far as the template writes it, None without its calls; and what it leaves out."""
+    """Returns the written part of the message (None if calls or arguments are missing), and the reason for the loss."""
     expected, words = trip.expected, flatten(text)
     called = Counter(name for name, _ in trip.calls)
     lost = [f"each call of {name}" for name, count in called.items() if text.count(name) < count]
@@ -81,14 +81,14 @@ def _is_after_calls(trip: Trip, text: str) -> bool:
 
 
 def _forms(text: str) -> tuple[str, ...]:
-    """The ways in which templates write a text."""
+    """The forms in which templates write a text."""
     as_json = (json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True))
     return (text, *as_json, repr(text)[1:-1], html.escape(text))
 
 
 def _is_bare(trip: Trip, message: ParsedMessage) -> bool:
-    """True where each value that is read otherwise is no text, and is read as the text that the template wrote for it:
-    as Python writes it, or as JSON where the schema of the tool lets it be a text as well."""
+    """True if no text is misread, and each misread value is read as the text that the template wrote for it: as Python
+    writes the value, or as JSON if the tool's schema also allows a text."""
     both = [(wanted, read) for (_, wanted), (_, read) in zip(trip.calls, message.calls, strict=True)]
     if not all(isinstance(read, dict) and read.keys() == wanted.keys() for wanted, read in both):
         return False
@@ -105,8 +105,8 @@ def _of_stream(whole: ParsedMessage, answer: Mapping[str, Any]) -> str:
 
 
 def parsed(answer: Mapping[str, Any]) -> ParsedMessage:
-    """A message as the front end parsed it; white space around texts is left out, as it differs between parsers. Where
-    there are no arguments, some parsers stream nothing for them."""
+    """The message as the front end parsed it, without the white space around texts, which differs between parsers. Some
+    parsers stream nothing for empty arguments."""
     calls = []
     for call in answer["calls"]:
         try:
@@ -132,7 +132,7 @@ def of_message(expected: ParsedMessage, message: ParsedMessage) -> Broken:
 
 
 def same_json(first: Any, second: Any) -> bool:
-    """True for equal JSON values: 1 and 1.0 are, 1 and true are not, whatever Python says."""
+    """True for equal JSON values. 1 equals 1.0; 1 does not equal true, although it does in Python."""
     both = (json.loads(json.dumps(each), parse_float=_number) for each in (first, second))
     return len({json.dumps(each, sort_keys=True) for each in both}) == 1
 
@@ -146,9 +146,10 @@ def _differs(what: str, wanted: str, got: str) -> str:
 
 
 def judge_readings(readings: Sequence[Reading], *, is_known: bool, tool_parser: bool) -> Iterator[Finding]:
-    """The findings about all turns. A parser that reads most of what the template writes is the template's parser: what
-    it misreads is its fault, or a limit where a turn is hard to read. One that reads less is not proven: the template
-    may write earlier turns otherwise than the model does. Of a known family the model's way is known, and it fails."""
+    """Yields the findings about all turns. A parser that reads most of the template's turns is the template's parser:
+    its misreadings are faults, or limits if a turn is hard to read. A parser that reads fewer turns is not proven,
+    because the template may write earlier turns differently from the model. A parser of a known family fails instead,
+    because the model's format is known."""
     whole = [each for each in readings if not each.trip.cut]
     groups = {
         "tool calls are": [each for each in whole if each.trip.calls and not each.trip.reasoning]
@@ -180,6 +181,6 @@ def judge_readings(readings: Sequence[Reading], *, is_known: bool, tool_parser: 
 
 
 def _is_untold(reading: Reading) -> bool:
-    """True for a turn whose point the template does not write: then it says nothing about the parser."""
+    """True if the template does not write the point of the turn, so that the turn shows nothing about the parser."""
     is_lost = "reasoning" in reading.lost or reading.lost.startswith("the template refuses")
     return is_lost or bool(reading.lost and reading.trip.calls and not reading.broken)

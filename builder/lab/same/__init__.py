@@ -1,1 +1,1 @@
-"""Two images are compared by the answers that they give: forced texts, and questions with a checkable answer."""
+"""Compares the answers of two images: to forced texts, and to questions with a checkable answer."""

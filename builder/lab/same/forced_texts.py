@@ -1,6 +1,6 @@
-"""The texts that images rate: prompts of many kinds and depths, composed by a seed, and the owner's sessions.
+"""The texts that images rate: prompts of many kinds and depths, composed from a seed, and the owner's sessions.
 
-A mixed prompt changes its kind every `LENGTH` tokens: one long prompt shows every kind at every depth.
+A mixed prompt changes its kind every `LENGTH` tokens, so one long prompt contains every kind at every depth.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from builder.lab.measure.served_model import ServedModel
 
 LENGTH = 128
-"""The tokens of one text: a part of a prompt of one kind, and one measurement."""
+"""The tokens of one text. A text is a part of a prompt, of one kind, and one measurement."""
 DEPTHS = (1024, 8192, 32768)
 COPYING, ARITHMETIC, TOOLS, SESSIONS = "copying", "arithmetic", "tools", "sessions"
 VERSION = "1"
 _TEXTS = Path(__file__).with_name("texts.yaml")
 _SLOT = re.compile(r"«(\D+?)(\d*)»")
-_FEWEST = 8  # texts of each kind at each depth: fewer make no band
+_FEWEST = 8  # texts of each kind at each depth: a band needs at least this many
 _NEEDLES = 6
-_ANSWER = 1  # token, that a completion has to have; it shares the context with the prompt
+_ANSWER = 1  # tokens: a completion needs at least one, in the same context as the prompt
 _SECONDS = 120.0
 _LARGEST_SESSION = 16 << 20
 Messages: TypeAlias = "dict[str, Any]"
@@ -39,7 +39,7 @@ Messages: TypeAlias = "dict[str, Any]"
 
 @dataclass(frozen=True)
 class ForcedText:
-    """The tokens of a prompt from ``start`` to ``end``, of one ``kind``, between the ``depth`` and the depth before."""
+    """The tokens of a prompt from ``start`` to ``end``, of one ``kind``, between the previous depth and ``depth``."""
 
     kind: str
     depth: int
@@ -58,7 +58,7 @@ class ForcedPrompt:
 @dataclass(frozen=True)
 class ForcedPrompts:
     """All prompts of a comparison. ``digests`` are of a server's tokens, by kind: servers with different digests read
-    different tokens. ``left_out`` says what could not be made."""
+    different tokens. ``left_out`` lists the prompts that could not be made."""
 
     prompts: tuple[ForcedPrompt, ...]
     digests: Mapping[str, str]
@@ -67,8 +67,8 @@ class ForcedPrompts:
 
 @dataclass(frozen=True)
 class TextPlan:
-    """The prompts to make: by the ``seed``, up to ``deepest`` tokens (0: the whole context), and ``times`` as many as
-    usual. Only servers of this machine get the owner's ``sessions``, which are saved requests."""
+    """The prompts to make: from ``seed``, up to ``deepest`` tokens (0: the whole context), and ``times`` as many as
+    usual. The owner's ``sessions`` are saved requests; only servers on this machine get them."""
 
     seed: int = 0
     deepest: int = 0
@@ -76,7 +76,7 @@ class TextPlan:
     sessions: tuple[Messages, ...] = ()
 
     def depths(self, context: int) -> tuple[int, ...]:
-        """The depths that a context has room for, and its own end if that is well beyond them."""
+        """The depths that fit into a context, and the end of the context if it is well beyond the last depth."""
         most = min(context, self.deepest or context)
         fitting = [depth for depth in DEPTHS if depth <= most]
         return tuple(fitting) if fitting and most < 1.5 * fitting[-1] else (*fitting, most)
@@ -89,17 +89,17 @@ def _data() -> Mapping[str, Any]:
 
 
 def texts_digest() -> str:
-    """The digest of the texts. Only figures of the same texts can be compared."""
+    """The digest of the texts. Compare figures only if their texts have the same digest."""
     return outcome.outcome_digest([VERSION, LENGTH, _data()])
 
 
 def kinds() -> tuple[str, ...]:
-    """The kinds of a mixed prompt: all but `TOOLS`."""
+    """The kinds of a mixed prompt: all except `TOOLS`."""
     return (*(kind for kind in _data()["kinds"] if kind != TOOLS), ARITHMETIC, COPYING)
 
 
 def compose_prompts(served: ServedModel, plan: TextPlan) -> ForcedPrompts:
-    """The prompts of a plan in the tokens of a server. Raises NoAnswerError if it does not give tokens."""
+    """The prompts of a plan in the tokens of a server. Raises NoAnswerError if the server does not return tokens."""
     numbers = random.Random(plan.seed)  # noqa: S311 (the same texts wherever they are composed)
     depths = plan.depths(served.context)
     most = min(depths[-1], served.context - _ANSWER)
@@ -131,7 +131,7 @@ def compose_prompts(served: ServedModel, plan: TextPlan) -> ForcedPrompts:
 
 
 def _count(tokens: int) -> int:
-    """The number of prompts that have enough texts of each kind, with this many tokens at a depth."""
+    """The number of prompts for enough texts of each kind, if a prompt has this many tokens at a depth."""
     return -(-_FEWEST * len(kinds()) // max(tokens // LENGTH, 1))
 
 
@@ -147,8 +147,8 @@ def _prompt(tokens: Sequence[int], kinds_of: Sequence[str], depths: Sequence[int
 def _mixed(
     served: ServedModel, numbers: random.Random, lengths: Sequence[int], digests: dict[str, str]
 ) -> Iterator[tuple[list[int], list[str]]]:
-    """The tokens of each mixed prompt with the kind of each text. Later texts of the kind `COPYING` repeat parts of the
-    first."""
+    """Yields the tokens of each mixed prompt with the kind of each text. The first text is of the kind `COPYING`; later
+    ones of this kind repeat parts of it."""
     order = [kind for kind in kinds() if kind != COPYING]
     needed = sum(length // LENGTH for length in lengths) // len(kinds()) + 2
     streams: dict[str, Iterator[list[int]]] = {}
@@ -178,13 +178,13 @@ def _mixed(
 
 
 def _beginning(served: ServedModel) -> list[int]:
-    """The tokens that the tokenizer puts before a text. Without them, some models rate badly."""
+    """The tokens that the tokenizer puts before a text. Without these tokens, some models rate badly."""
     whole, plain = _ids(served, {"prompt": "a"}), _tokens(served, "a")
     return whole[: len(whole) - len(plain)] if whole[len(whole) - len(plain) :] == plain else []
 
 
 def _stream(served: ServedModel, piece: Callable[[], str], needed: int) -> list[int]:
-    """At least ``needed`` tokens of pieces, one after the other."""
+    """At least ``needed`` tokens from consecutive pieces."""
     tokens: list[int] = []
     while len(tokens) < needed:
         text = ""
@@ -237,8 +237,8 @@ def _sum(numbers: random.Random) -> str:
 
 
 def _tool_session(served: ServedModel, numbers: random.Random, most: int) -> tuple[list[int], list[int]]:
-    """Two sessions with tool calls in the template of the model: a short one with the beginning of an answer, and one
-    of at most ``most`` tokens."""
+    """Two sessions with tool calls, in the template of the model: a short one that ends with the beginning of an
+    answer, and one of at most ``most`` tokens."""
     pieces = _data()["kinds"][TOOLS]
     tools = [
         {
@@ -267,9 +267,9 @@ def _tool_session(served: ServedModel, numbers: random.Random, most: int) -> tup
 
 
 def _exchange(piece: Sequence[str], numbers: random.Random, place: int) -> list[Messages]:
-    """A question, the call of a tool, its result and the answer."""
+    """A question, a tool call, its result and the answer."""
     name, call, result, question, answer = _filled("\0".join(piece), numbers).split("\0")
-    number = f"call_{place:05d}"  # some templates want nine characters or more
+    number = f"call_{place:05d}"  # some templates require at least nine characters
     called = {"id": number, "type": "function", "function": {"name": name, "arguments": call}}
     return [
         {"role": "user", "content": question},
@@ -296,11 +296,11 @@ def _ids(served: ServedModel, body: dict[str, Any]) -> list[int]:
     return tokens
 
 
-# The owner's own sessions: requests to /v1/chat/completions as they were sent, a JSON file each, or one a line.
+# The owner's sessions: unchanged requests to /v1/chat/completions, one per JSON file or one per line.
 
 
 def read_sessions(folder: Path) -> tuple[Messages, ...]:
-    """The requests in the files of a folder. Raises UsageError for a file without a request and an empty folder."""
+    """The requests in the files of a folder. Raises UsageError if a file contains no request or the folder is empty."""
     requests: list[Messages] = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.suffix not in {".json", ".jsonl"}:
@@ -319,7 +319,7 @@ def read_sessions(folder: Path) -> tuple[Messages, ...]:
 
 
 def _session(data: Any) -> Messages:
-    request = data.get("body", data) if isinstance(data, dict) else None  # OpenAI's batches have the request in `body`
+    request = data.get("body", data) if isinstance(data, dict) else None  # in OpenAI's batches, `body` is the request
     if not isinstance(request, dict) or not isinstance(request.get("messages"), list) or not request["messages"]:
         raise ValueError("it has no `messages`")
     return request

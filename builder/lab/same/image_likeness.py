@@ -1,6 +1,6 @@
-"""The verdict on two images that rated the same texts, for each kind and depth, and for all of them.
+"""Judges two images that rated the same texts: for each kind and depth, and in total.
 
-The measure is the distance of the first image from itself in other batches. `evidence/statistics.py` has the tests.
+The reference is the distance of the first image from itself in other batches. `evidence/statistics.py` has the tests.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _ENDLESS = 1e6
 
 @dataclass(frozen=True)
 class ComparedTexts:
-    """The comparison of all ``texts`` of a kind, or of `ALL` kinds, at a depth. ``agreement`` is the share of places at
-    which both have the same most likely token; ``parting`` is the first place at which they differ, in words."""
+    """The comparison of all ``texts`` of a kind, or of `ALL` kinds, at a depth. ``agreement`` is the share of places
+    with the same most likely token. ``parting`` describes the first place with different ones."""
 
     kind: str
     depth: int
@@ -58,9 +58,9 @@ class ComparedTexts:
 
 @dataclass(frozen=True)
 class ImageLikeness:
-    """The comparison of two images. ``prompts_differ`` names the kinds for which the two make different tokens.
-    ``right`` counts the ``questions`` that each answers rightly, ``parted`` those that were lost and gained;
-    ``answers_differ`` is true if that is surely not chance."""
+    """The comparison of two images. ``prompts_differ`` names the kinds with different tokens. ``right`` counts the
+    correct answers of each image to the ``questions``, and ``parted`` the lost and the gained ones. ``answers_differ``
+    is true if these are statistically significant."""
 
     verdict: Likeness
     cells: tuple[ComparedTexts, ...]
@@ -85,14 +85,14 @@ class ImageLikeness:
 
     @property
     def change_text(self) -> str:
-        """The change of perplexity over all texts with its band, and the largest distance at any depth."""
+        """The change of perplexity over all texts with its band, and the largest distances at any depth."""
         apart, noise = (max(getattr(each.compared, name) for each in self.totals) for name in ("apart", "noise"))
         distance = f"probabilities up to {apart:.2%} apart (the first from itself: {noise:.2%})"
         return f"perplexity {_band(self.change)}, {distance}"
 
     @property
     def answers_text(self) -> str:
-        """The right answers of both in words."""
+        """The correct answers of both images in words."""
         before, after = self.right
         if not before and not after:
             return f"neither image answers any of the {self.questions} questions, so the questions decide nothing"
@@ -101,7 +101,7 @@ class ImageLikeness:
 
     @property
     def times(self) -> int:
-        """The factor for the number of texts that would decide; 1 if these texts do."""
+        """The factor by which more texts would decide; 1 if the present texts decide."""
         return max((-(-each.compared.needed // each.texts) for each in self.differing), default=1) or 1
 
 
@@ -112,9 +112,10 @@ def _band(change: LikenessComparison | PerplexityChange) -> str:
 
 @dataclass(frozen=True)
 class _Measured:
-    """One text: the distance of the first image from itself (``noise``) and of the second from the first (``apart``),
-    the ``growth`` of the logarithm of the perplexity, the number of places with the ``same`` likeliest token, and the
-    first other token: its prompt and text, and the difference in words (empty: all are the same)."""
+    """One text. ``noise`` is the distance of the first image from itself, and ``apart`` of the second from the first.
+    ``growth`` is the difference of the logarithm of the perplexity. ``same`` counts the places with the same likeliest
+    token. ``parting`` is the first different token: prompt, start of the text, and description (empty: none
+    differs)."""
 
     text: ForcedText
     noise: float
@@ -126,7 +127,7 @@ class _Measured:
 
 
 def compare_images(given: ForcedPrompts, first: RatedImage, second: RatedImage) -> ImageLikeness:
-    """Compares two images that rated the prompts ``given``. Raises MeasuringError if they rated other prompts."""
+    """Compares two images that rated the prompts ``given``. Raises MeasuringError if an image rated other prompts."""
     measured = [each for number in range(len(given.prompts)) for each in _measured(given, number, first, second)]
     measured.sort(key=lambda each: (each.text.depth, each.text.kind))
     by_cell = {key: list(each) for key, each in groupby(measured, lambda text: (text.text.kind, text.text.depth))}
@@ -219,8 +220,8 @@ def likeness_outcome(
     reference: Mapping[str, str],
     within: float | None,
 ) -> Outcome:
-    """The outcome as evidence of the second image. ``reference`` has the name and fingerprint of the first; ``within``
-    is the change of perplexity that is allowed, as a share."""
+    """The outcome as evidence about the second image. ``reference`` has the name and fingerprint of the first image.
+    ``within`` is the allowed change of perplexity, as a share."""
     verdict: Verdict = {"identical": "pass", "equivalent": "pass", "different": "changed"}.get(  # type: ignore[assignment]
         likeness.verdict, "unclear"
     )
@@ -270,7 +271,7 @@ def same_digest() -> str:
 
 
 def _findings(likeness: ImageLikeness) -> Sequence[Finding]:
-    """The differences of an image, the largest first. They contain no text of a session."""
+    """The differences of an image, the largest first. The findings contain no text of a session."""
     findings = [
         Finding("prompt", kind, "changed", "the two images make different tokens: `builder prove` compares the prompts")
         for kind in likeness.prompts_differ

@@ -1,8 +1,8 @@
-"""An image rates the forced texts twice, in other batches each time, and answers questions.
+"""Has an image rate the forced texts twice, in different batches, and answer questions.
 
-vLLM's completions give the scores, with ``prompt_logprobs``
+vLLM's completions return the scores, with ``prompt_logprobs``
 (https://docs.vllm.ai/en/stable/api/vllm/sampling_params/). The served model rates given tokens, without sampling and
-without a drafter, and such a request reads no cached prefix (vllm/sampling_params.py, `skip_reading_prefix_cache`).
+without a drafter. Such a request reads no cached prefix (vllm/sampling_params.py, `skip_reading_prefix_cache`).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from builder.lab.same.forced_texts import ForcedPrompt, TextPlan
 
 _SECONDS = 1800.0
-_LARGEST = 256 << 20  # bytes of an answer: about a hundred for each token
+_LARGEST = 256 << 20  # bytes of an answer: about a hundred per token
 _AT_ONCE = 4
 
 
 @dataclass(frozen=True)
 class RatedPrompt:
-    """The natural logarithm of the probability of each token of a prompt except the first, and the most likely token at
-    that place."""
+    """For each token of a prompt except the first: the natural logarithm of its probability, and the likeliest token at
+    its place."""
 
     log_probabilities: tuple[float, ...]
     likeliest: tuple[int, ...]
@@ -49,8 +49,8 @@ class RatedPrompt:
 class RatedImage:
     """The ratings of all prompts by one server: one at a time, and then several at once in the reverse order.
 
-    ``digests`` are of its own tokens, ``spelled`` are tokens as text. ``right`` says which questions it answers
-    rightly; it is empty if it was asked none. ``started`` is RFC 3339 in UTC."""
+    ``digests`` are of the server's own tokens; ``spelled`` has tokens as text. ``right`` is true for each correct
+    answer to a question; empty without questions. ``started`` is RFC 3339 in UTC."""
 
     alone: tuple[RatedPrompt, ...]
     together: tuple[RatedPrompt, ...]
@@ -63,7 +63,7 @@ class RatedImage:
 
 @dataclass(frozen=True)
 class RatedReference:
-    """An image's ratings with the prompts, as a file keeps them."""
+    """The ratings of an image with the prompts, as stored in a file."""
 
     prompts: ForcedPrompts
     rated: RatedImage
@@ -72,8 +72,8 @@ class RatedReference:
 def rate_image(
     served: ServedModel, plan: TextPlan, what: str, report: Report, prompts: ForcedPrompts | None = None
 ) -> tuple[ForcedPrompts, RatedImage]:
-    """The prompts of a plan in the tokens of a server, and its ratings of them, or of given ``prompts``. ``what`` names
-    the image in messages. Raises MeasuringError for a server that does not rate texts."""
+    """Returns the prompts of a plan in the tokens of a server, and its ratings of these or the given ``prompts``.
+    ``what`` names the image in messages. Raises MeasuringError if the server does not rate texts."""
     began, started = time.monotonic(), words.now()
     spelled: dict[str, str] = {}
     try:
@@ -103,17 +103,18 @@ def rate_image(
 
 
 def with_answers(served: ServedModel, rated: RatedImage, what: str, report: Report) -> RatedImage:
-    """The ratings of an image, and which questions it answers rightly. Raises MeasuringError if it ended meanwhile."""
+    """Adds the answers to the questions to the ratings of an image. Raises MeasuringError if the server has ended."""
     began = time.monotonic()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         right = tuple(pool.map(lambda each: is_right(served, each), questions()))
-    served_model.ask_served_model(served.address, served.key)  # one that has ended gave no wrong answers
+    served_model.ask_served_model(served.address, served.key)  # an ended server gave no wrong answers
     report(MeasuringProgress(f"{what} answered {len(right)} questions", 1.0, None))
     return replace(rated, right=right, seconds=rated.seconds + time.monotonic() - began)
 
 
 def rate_prompt(served: ServedModel, tokens: Sequence[int], spelled: dict[str, str]) -> RatedPrompt:
-    """The scores of a prompt's tokens; ``spelled`` gets the likeliest tokens as text. Raises NoAnswerError."""
+    """Returns the scores of a prompt's tokens, and adds the likeliest tokens as text to ``spelled``. Raises
+    NoAnswerError."""
     body = {"prompt": list(tokens), "max_tokens": 1, "temperature": 0, "prompt_logprobs": 1}
     answer = served_model.post(served, f"{served.address}/completions", body, _SECONDS, _LARGEST)
     try:
@@ -136,7 +137,7 @@ def _score(token: int, candidates: Mapping[str, Mapping[str, Any]], spelled: dic
     return value, int(likeliest)
 
 
-# A hundred questions with a checkable answer: sums, dates, copying, sorting and spelling, the same ones every time.
+# A hundred questions with a checkable answer: sums, dates, copying, sorting and spelling. They are the same each time.
 
 COUNT = 100
 _ANSWER_SECONDS, _ANSWER_TOKENS = 300.0, 64
@@ -146,7 +147,7 @@ _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Su
 
 @dataclass(frozen=True)
 class CheckedQuestion:
-    """A question, and its only right answer."""
+    """A question, and its only correct answer."""
 
     text: str
     answer: str
@@ -164,10 +165,10 @@ def questions() -> tuple[CheckedQuestion, ...]:
 
 
 def is_right(served: ServedModel, question: CheckedQuestion) -> bool:
-    """True if the server answers rightly, without sampling; False if it answers wrongly or not at all."""
+    """True if the server answers correctly, without sampling; False if the answer is wrong or missing."""
     message = {"role": "user", "content": f"{question.text} Reply with the answer alone."}
     body = {"messages": [message], "max_tokens": _ANSWER_TOKENS, "temperature": 0, "seed": 0}
-    body["chat_template_kwargs"] = {"enable_thinking": False}  # templates that do not know it ignore it
+    body["chat_template_kwargs"] = {"enable_thinking": False}  # templates without this option ignore it
     try:
         answer = served_model.complete(served, body, _ANSWER_SECONDS)
         content = answer["choices"][0]["message"]["content"]
@@ -177,7 +178,7 @@ def is_right(served: ServedModel, question: CheckedQuestion) -> bool:
 
 
 def is_answer(text: str, answer: str) -> bool:
-    """True if the last line of ``text`` is the answer or ends with it. Marks around it do not count."""
+    """True if the last line of ``text`` is the answer or ends with it. Punctuation and markup around it are ignored."""
     lines = [line for line in text.replace("*", "").replace("`", "").splitlines() if line.strip()]
     if not lines:
         return False
