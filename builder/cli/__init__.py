@@ -1,1 +1,1 @@
-"""The command line: words typed, values printed."""
+"""The command line: reads typed words and prints values."""

@@ -1,4 +1,4 @@
-"""This page defines the command line of builder doctor, explain, schema, verify and advisories."""
+"""The command line of builder doctor, explain, schema, verify and advisories."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def schema(name: str | None) -> None:
         output.print_facts([(each, commands.about.title(each)), ("", str(path))], widest=("builder", ""))
 
 
-# The exit code and the colour of each kind, the gravest first: it decides how the command ends.
+# The exit code and the colour of each kind, the most serious first. The most serious kind gives the exit code.
 _KINDS = {
     "missing": (ImageStateError.exit_code, "red"),
     "moved": (ImageStateError.exit_code, "red"),
@@ -129,7 +129,7 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
     return next((code for kind, (code, _) in _KINDS.items() if any(each.kind == kind for each in findings)), 0)
 
 
-# What is known to go wrong: ``builder advisories``, with ``show`` and ``update``.
+# Known problems: ``builder advisories``, with ``show`` and ``update``.
 
 _ADVISORY = "id what do affects when details sources checked certain origin"
 

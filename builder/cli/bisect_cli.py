@@ -16,7 +16,7 @@ _START = "start"
 
 
 class _WithModel(Group):
-    """A group whose first argument, unless it is a command, names the model of a bisection to begin."""
+    """A group whose first argument is a command, or else the model of a new bisection."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
@@ -156,7 +156,7 @@ _mark("bad", "Mark the candidate as bad, and continue.")
 _mark("skip", "Skip the candidate because it cannot be judged, and continue.")
 
 
-# The end of a bisection in words, and as JSON.
+# The end of a bisection as text and as JSON.
 
 _SHOWN_FILES, _SHOWN_LINES = 5, 40
 _CULPRIT = (

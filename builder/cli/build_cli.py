@@ -1,4 +1,4 @@
-"""This page defines the command line of builder build, builder rebuild and builder upgrade."""
+"""The command line of builder build, rebuild and upgrade."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def build(
     results: list[BuildOutcome | commands.transfers.PushedImage] = []
     try:
         with context.working() as workspace:
-            # Those that succeeded are printed even if a later one fails.
+            # Finished results are printed even if a later image fails.
             results.extend(commands.build.build_targets(workspace, request))
     except KeyboardInterrupt:
         if results:
@@ -146,7 +146,7 @@ def _print_existing(result: BuildOutcome) -> None:
     print_result(
         f"already built as {image}" + (", which is marked bad; to build it again: --force" if result.bad else "")
     )
-    # An image that failed is not recommended.
+    # A failed image is not recommended.
     if not current:
         go = "" if result.failed_models else f"; to use this one: `builder promote {image}`"
         print_result(f"no image is current{go}")
@@ -169,7 +169,7 @@ def _print_existing(result: BuildOutcome) -> None:
 
 
 def _print_held(waiting: HeldPointer, image: str) -> None:
-    """Prints a pointer that a build left where it is, what is missing, and the command that moves it then."""
+    """Prints a pointer that a build did not move, what is missing, and the command that moves the pointer later."""
     is_model = waiting.kind == "model"
     name = waiting.what if is_model else f"{waiting.what}:latest"
     stays = f"stays at {waiting.stays}" if waiting.stays else "points to no image yet"
@@ -181,7 +181,7 @@ def _print_held(waiting: HeldPointer, image: str) -> None:
 
 
 def print_plan(image: PlannedImage, outlook: BuildOutlook, force: bool) -> None:
-    """Prints the steps of a build and what it is expected to take."""
+    """Prints the steps of a build and its expected cost."""
     plan, comparison = image.plan, image.comparison
     rows = []
     for number, step in enumerate(plan.steps):
@@ -242,7 +242,7 @@ def document(
     planned: Iterable[tuple[PlannedImage, BuildOutlook]] = (),
     written: Path | None = None,
 ) -> dict[str, Any]:
-    """The results of a build, or with ``--dry-run`` what it would build, and the folder that it was written to."""
+    """The results of a build. With ``--dry-run``, the planned images, and the folder of the written files."""
     images = [each for each in results if isinstance(each, BuildOutcome)]
     content: dict[str, Any] = data(
         {

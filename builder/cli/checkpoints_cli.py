@@ -1,4 +1,4 @@
-"""This page defines the command line of builder checkpoints."""
+"""The command line of builder checkpoints."""
 
 from __future__ import annotations
 

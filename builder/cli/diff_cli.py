@@ -1,4 +1,4 @@
-"""The command lines of builder diff and builder why: what changed between two images, and since a model worked."""
+"""The command line of builder diff and builder why: changes between two images, and changes since a model worked."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def diff(
 
 
 def _inside(path: str) -> str:
-    """Returns ``path`` relative to the sources. Raises click's error for a path outside of them."""
+    """Returns ``path`` relative to the sources. Raises click's error if the path is outside of them."""
     from posixpath import normpath
 
     normalized = normpath(path)
@@ -78,7 +78,7 @@ def _document(difference: commands.diff.ImageDifference) -> dict[str, Any]:
 
 
 _SIDE, _FIGURE = "(verdict=run.verdict started=run.started stale)", "(mean std values)"
-# The last runs of one kind and name on both images, with their figures side by side.
+# The last runs of the same kind and name on both images, with their figures side by side.
 RUNS = (
     f"kind name model before{_SIDE} after{_SIDE} unlike other_tokens=goldens figures(name=figure.name at=figure.at "
     f"unit=figure.unit better=figure.better before{_FIGURE} after{_FIGURE} change)"
@@ -98,7 +98,7 @@ def _file(file: FileChange) -> dict[str, Any]:
     return {**data(file, "path kind said=note"), "diff": "\n".join(file.lines)}
 
 
-# Differences as text: a section for each kind, shortened where it is long.
+# Differences as text: one section for each kind. Long sections are shortened.
 
 SHOWN_LINES = 40
 SHOWN_PACKAGES = 20
@@ -162,18 +162,18 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def _listing(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """A section of prose; nothing without lines."""
+    """A section of prose; empty without lines."""
     if folded := list(_folded(lines, indent=2)):
         yield from _section(title, folded)
 
 
 def _folded(lines: Iterable[str], indent: int = 0) -> Iterator[str]:
-    """Folds prose to the width of the terminal; the lines of files in diffs are never folded."""
+    """Folds prose to the width of the terminal. Lines of diffs are never folded."""
     return (folded for line in lines for folded in output.fold(line, output.width() - indent))
 
 
 def _rows(side: ComparedImage) -> Iterator[tuple[str, ...]]:
-    """A row for the image, and for each paired model whose status differs from the image's."""
+    """A row for the image, and a row for each paired model with a different status."""
     image = side.image
     yield f"  {side.name.number}", words.ago_text(image.built), words.size_text(image.size), _marked(image)
     for model, pairing in side.pairings.items():

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from builder.evidence.standing import CellWord, ImageEvidence, JudgedRun, Matrix, MatrixCell, RunPair
 
 
-# Runs as text: the runs of an image with their figures, and the runs of two images side by side.
+# Runs as text: the runs of one image with their figures, and the runs of two images side by side.
 
 _SHOWN_FINDINGS = 5
 
 
 def standings(evidence: ImageEvidence) -> str:
-    """The standing of an image with each of its models, for a fact of `show`."""
+    """The standing of an image with each of its models, as text for `show`."""
     lines = []
     for pairing in evidence.pairings:
         told = f" with {pairing.model}" if pairing.model else ""
@@ -34,7 +34,7 @@ def standings(evidence: ImageEvidence) -> str:
 
 
 def of_image(evidence: ImageEvidence) -> Iterator[str]:
-    """The last runs of an image, their figures with their spread, and what did not pass."""
+    """The last runs of an image, their figures with spread, and their findings."""
     rows = [
         (f"{run.kind} {run.name}", output.word(run.verdict), words.ago_text(run.started), _remarks(each))
         for each in evidence.last
@@ -55,7 +55,7 @@ def of_image(evidence: ImageEvidence) -> Iterator[str]:
 
 
 def side_by_side(pairs: Sequence[RunPair], names: tuple[str, str]) -> Iterator[str]:
-    """The runs of two images beside each other, with the change of each figure."""
+    """The runs of two images side by side, with the change of each figure."""
     if pairs:
         yield from _table(("", *names, ""), [row for pair in pairs for row in _pair_rows(pair)])
 
@@ -67,7 +67,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[s
 
 
 def _remarks(each: JudgedRun) -> str:
-    """The model, what was counted, and what is to be known of the run."""
+    """The model, the counts, and remarks on the run."""
     run, machine = each.run, each.run.subject.machine
     place = (machine.gpus_text or machine.cpu) if machine else ""
     parts = (
@@ -86,7 +86,7 @@ def _named(figure: Figure) -> str:
 
 
 def _unit(figure: Figure) -> str:
-    """The unit beside an amount: bytes have their unit in the amount, and a ratio has no unit."""
+    """The unit after an amount; empty for bytes, whose amount contains the unit, and for ratios."""
     return "" if figure.unit in {"bytes", "ratio"} else figure.unit
 
 
@@ -168,11 +168,11 @@ def matrix(context: Context, models: tuple[str, ...], images: tuple[str, ...], a
 
 
 def _split(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of an option that may be given several times, or once with commas."""
+    """The names in an option that may be repeated, or that may contain commas."""
     return tuple(name for text in texts for name in text.split(",") if name)
 
 
-# Short enough that ten models fit beside each other on 80 columns.
+# Short words, so that ten models fit into 80 columns.
 _SHORT: dict[CellWord, str] = {
     "proven": "ok",
     "changed": "diff",
@@ -184,7 +184,7 @@ _SHORT: dict[CellWord, str] = {
 
 
 def print_matrix(matrix: Matrix) -> None:
-    """Prints the table, with as many models beside each other as fit, and below it what their letters stand for."""
+    """Prints the table in blocks of as many models as fit, then the models' names for the column letters."""
     if not matrix.images or not matrix.models:
         empty = "no model is paired with an image yet; to pair one: `builder pair MODEL IMAGE`"
         print_result(empty if matrix.images else "no images yet; to build the first: `builder build TARGET`")

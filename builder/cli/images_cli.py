@@ -1,4 +1,4 @@
-"""This page defines the command line of builder list and builder show."""
+"""The command line of builder list and builder show."""
 
 from __future__ import annotations
 
@@ -86,13 +86,13 @@ def _notes(overview: ImageOverview, target: str | None) -> Iterator[str]:
 
 
 def _image_rows(row: ImageRow, lock: Lock, evidence: ImageEvidence | None) -> list[tuple[str, ...]]:
-    """The row of an image, and its note below. Its status is left out where it is `untested` and a model that it serves
-    has another. Its standing is that with the model which asks for attention first."""
+    """The row of an image, and rows for its notes. The status is left out if it is `untested` but one of its models has
+    another status. The standing is the most serious one of its models."""
     vllm = row.image.versions.get("vllm")
     models = [(model, lock.models[model].pairing.status) for model in row.models]
     shows_status = row.image.status != "untested" or all(status == "untested" for _, status in models)
     place: str = row.state if row.state != "present" else ""
-    if row.image.digest and row.state in {"present", "missing"}:  # the registry is not asked
+    if row.image.digest and row.state in {"present", "missing"}:  # according to images.lock: no registry is contacted
         place = "pushed" if row.state == "present" else "in registry"
     words = [
         place,
@@ -121,7 +121,7 @@ def _image_rows(row: ImageRow, lock: Lock, evidence: ImageEvidence | None) -> li
 
 
 def _serves(model: str, status: Status, row: ImageRow, evidence: ImageEvidence | None) -> str:
-    """A model, with its status and standing on the image where they differ from the image's."""
+    """A model, with its status and standing on the image if they differ from the image's."""
     own = [status] if status not in {"untested", row.image.status} else []
     words = ", ".join(word for word in (*own, output.beside_model(evidence, model)) if word)
     return f"{model} ({words})" if words else model
@@ -152,7 +152,7 @@ _IMAGE = "status note unchecked built pruned platform size fingerprint digest"
 
 
 def image_document(row: ImageRow, evidence: ImageEvidence | None) -> dict[str, Any]:
-    """One numbered image as JSON, with its evidence where the project has any."""
+    """A numbered image as JSON, with its evidence if there is any."""
     versions = {source: data(row.image.versions.get(source), "version commit") for source in ("vllm", "flashinfer")}
     return {
         **data(row, _ROW),

@@ -1,4 +1,4 @@
-"""This page defines the command line of builder init and builder migrate."""
+"""The command line of builder init and builder migrate."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""This page defines the command line of builder lock (the update of pins, and the two repairs, recover and merge), of
-builder bases (what a base image can be moved to), and of builder mirror (a copy of it in a registry of one's own)."""
+"""The command line of builder lock (updates pins; repairs with recover and merge), builder bases (newer base images),
+and builder mirror (copies of foreign images in the user's registry)."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _print(moved: commands.lock.MovedPin) -> None:
         print_result(f"    … and {between.total - SHOWN_COMMITS} more")
 
 
-# The exit code where something is left to the user: a definition that could not be read.
+# The exit code if the user must act: a definition could not be read.
 NEEDS_ATTENTION = 1
 
 
@@ -131,7 +131,7 @@ def _recover(context: Context, as_json: bool) -> int:
 
 
 def _drive(base: Path, ours: Path, theirs: Path) -> int:
-    """Merges three versions of images.lock for git (`man gitattributes`, merge drivers); a conflict gets its marks."""
+    """Merges three versions of images.lock for git (`man gitattributes`, merge drivers), with marks for conflicts."""
     if commands.lock.merge_files(base, ours, theirs):
         return 0
     print_note("images.lock: both sides changed the same entry; `builder lock --merge` merges them")

@@ -1,4 +1,4 @@
-"""This page is the command line as a whole: its commands, its help and its errors.
+"""The whole command line: its commands, its help and its errors.
 
 A command's module is imported only when the command runs or shows its own help.
 """
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-# The groups in the order of `builder --help`, by what a user does. Each command has its module in builder.cli, the
-# object in that module, and its help in one line. A module is imported when its command is called or shows its help.
+# The groups in the order of `builder --help`, by the user's task. Each command has its module in builder.cli, its
+# object in the module, and one line of help. A module is imported only when its command runs or shows its help.
 GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Main commands": {
         "build": ("build_cli", "build", "Build a numbered image from a recipe or a definition."),
@@ -106,10 +106,10 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
 
 TABLE = {name: row for group in GROUPS.values() for name, row in group.items()}
 
-# Earlier names of commands, which neither the help nor completion shows.
+# Earlier names of commands, hidden from help and completion.
 RENAMED = {"pin": "keep", "unpin": "release"}
 
-# Names that other programs use, where the nearest name of ours would mislead.
+# Names in other programs. A suggestion by spelling would mislead here.
 ELSEWHERE = {
     "images": "list",
     "inspect": "show",
@@ -122,12 +122,12 @@ ELSEWHERE = {
 
 
 class Group(click.Group):
-    """A group of commands whose list has the whole first line of each help, over several lines if it is long."""
+    """A group of commands. Its list shows the whole first line of each help; a long line is wrapped."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Raises click's error for a word that is no command, with the nearest one that is."""
+        """Raises click's error if a word is not a command, and suggests the nearest command."""
         word, names, top = args[0] if args else "", self.list_commands(ctx), ctx.parent is None
         if word and not word.startswith("-") and word not in names and not ctx.resilient_parsing:
             suggestion = did_you_mean(ELSEWHERE.get(word, word) if top else word, names, code=True)
@@ -143,7 +143,7 @@ class Group(click.Group):
 
 
 class Commands(Group):
-    """A group that knows its commands' names and one-line helps without importing them."""
+    """A group that knows the names and one-line helps of its commands without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(TABLE)
@@ -162,7 +162,7 @@ class Commands(Group):
         return super().resolve_command(ctx, [*(RENAMED.get(word, word) for word in args[:1]), *args[1:]])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Completes the commands from the table and then the options, without importing any command."""
+        """Completes commands from the table, and then options, without importing any command."""
         from click.shell_completion import CompletionItem
 
         commands = [
@@ -202,14 +202,14 @@ def completion(shell: str) -> None:
 
 
 def completion_script(shell: str) -> str:
-    """The script with which ``shell`` completes; it calls `builder` for the names."""
+    """The completion script of ``shell``; the script calls `builder` for the names."""
     from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
     kinds: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
     return kinds[shell](click.Command("builder"), {}, "builder", "_BUILDER_COMPLETE").source() + "\n"
 
 
-# The line after ^C: each command undoes what it had begun, and some continue from there.
+# The line after ^C: each command undoes unfinished work; some commands can continue later.
 
 _BUILD = "nothing changed; run the command again: finished steps are cached"
 _RESUMES = "run the command again; it continues where it stopped"
@@ -229,13 +229,13 @@ _LEFT = {
 
 
 def sentence(arguments: Sequence[str], error: BaseException) -> str:
-    """The line for an interrupted command: what ``error`` says, or what holds for every command of that name."""
+    """The line for an interrupted command: the text of ``error``, or else the text for the command."""
     name = next((word for word in arguments if word in TABLE), "")
     left = str(error) or _LEFT.get(name, "")
     return f"interrupted: {left}" if left else "interrupted"
 
 
-# The command line as a whole: options before the command, and every error turned into text and an exit code.
+# The main group: its options, and the translation of every error into text and an exit code.
 
 _WIDEST_HELP = 100
 
@@ -268,12 +268,12 @@ def cli(ctx: click.Context, project: str | None) -> None:
 
 
 def run_program(arguments: list[str]) -> int:
-    """Runs one command and returns the process's exit code. A bug ends the process itself, with a report and code 3."""
+    """Runs a command and returns its exit code. A bug ends the process itself, with a report and code 3."""
     sys.excepthook = _report_bug
     _settle_streams()
-    # SIGTERM unwinds like ^C, so that what a build has begun is undone.
+    # SIGTERM unwinds like ^C, so that unfinished work is undone.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # not so under nohup
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # nohup ignores SIGHUP
         signal.signal(signal.SIGHUP, _hang_up)
     try:
         code = cli.main(args=arguments, prog_name="builder", standalone_mode=False, terminal_width=_help_width())
@@ -281,7 +281,7 @@ def run_program(arguments: list[str]) -> int:
         output.print_error(error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as error:
-        # An exception in a thread or a temporary folder while the process ends is no bug then.
+        # Exceptions in a thread or a temporary folder are not bugs while the process ends.
         sys.excepthook = lambda *_: None
         output.print_note(sentence(arguments, error))
         return INTERRUPTED
@@ -299,8 +299,8 @@ def run_program(arguments: list[str]) -> int:
 
 
 def _settle_streams() -> None:
-    """Opens /dev/null in the place of streams that the caller closed, which a file would take, and lets the others show
-    what their encoding lacks as an escape."""
+    """Opens /dev/null in place of closed streams; otherwise a new file would get their descriptors. Other streams print
+    characters outside their encoding as escapes."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             mode = "r" if name == "stdin" else "w"
@@ -311,12 +311,12 @@ def _settle_streams() -> None:
 
 
 def _help_width() -> int:
-    """The columns of help text. Click would import shutil, with three libraries that pack files, to find them."""
+    """The columns of help text. To find them, click would import shutil with three compression libraries."""
     return max(min(output.terminal_columns(sys.stdout), _WIDEST_HELP) - 2, 50)
 
 
 def _hang_up(_signal: int, _frame: FrameType | None) -> None:
-    """Makes SIGHUP unwind like ^C. The terminal is closed: text for it is dropped, since writing it would fail."""
+    """Makes SIGHUP unwind like ^C. The terminal is closed, so text for it is dropped: writing would fail."""
     null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     for descriptor in (1, 2):
         if stat.S_ISCHR(os.fstat(descriptor).st_mode):
@@ -326,7 +326,7 @@ def _hang_up(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _report_system_failure(error: BaseException) -> int | None:
-    """Prints an error of the system, if that can be printed, and returns its exit code; None for a bug."""
+    """Prints an error of the system if possible, and returns its exit code; None for a bug."""
     failure = translate(error)
     if failure is None:
         return None
@@ -336,7 +336,7 @@ def _report_system_failure(error: BaseException) -> int | None:
 
 
 def _report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    # The system may refuse to print, for example.
+    # Printing may itself raise an error of the system.
     code = _report_system_failure(error)
     with suppress(OSError):
         if code is None:
@@ -346,8 +346,8 @@ def _report_bug(kind: type[BaseException], error: BaseException, trace: Tracebac
 
 
 def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Writes the report of a bug, which can be pasted into an issue, to a temporary file and prints its path. The
-    traceback goes only into the file; if no file can be written, the report itself is printed."""
+    """Writes the report of a bug to a temporary file and prints its path. The report can be pasted into an issue. Only
+    the file contains the traceback; if the file cannot be written, the report itself is printed."""
     import platform
     import tempfile
     import traceback
@@ -372,8 +372,8 @@ def report(kind: type[BaseException], error: BaseException, trace: TracebackType
         output.print_note(f"what to do: report it with the lines above; no file could be written: {failure}")
 
 
-# What the system refuses is no bug: it becomes an error with the path, and what to do. Errors that a command can
-# explain better never come here.
+# A failure of the system is not a bug. It becomes an error with the path and a remedy. Errors that a command can
+# explain better are handled there.
 
 _ROOM = "make room (`df -h {folder}`; `builder prune` shows which images could go)"
 _NETWORK = (errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
@@ -390,7 +390,7 @@ _ADVICE: dict[int | None, str] = {
 
 
 def translate(error: BaseException) -> SystemFailureError | None:
-    """Returns the error to print; None for one that does not come from the system, and so is a bug."""
+    """Returns the error to print. None for an error that is not from the system, which is a bug."""
     import shutil
     from pathlib import Path
 
@@ -427,7 +427,7 @@ def _failure(path: Path | None, reason: str, number: int | None) -> SystemFailur
 
 
 def _access_advice(path: Path) -> str:
-    """The advice where access is denied. Most likely an earlier run with sudo made the files of this folder."""
+    """The advice if access is denied. Most likely, an earlier run with sudo made the files of this folder."""
     user = os.geteuid()
     theirs = next((each for each in (path, path.parent) if each.lstat().st_uid != user), None)
     mine = next((each for each in path.parents if each.lstat().st_uid == user), None)

@@ -88,7 +88,7 @@ def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | Non
 
 
 _WORDS = {"pass": "passed", "fail": "failed", "unclear": "unclear"}
-# A finding that passed is not a fault: it reports what the figures leave out.
+# A finding that passed is not a fault: it explains what the figures do not include.
 _FINDING_WORDS = {**_WORDS, "pass": "note"}
 _MOST_FINDINGS = 6
 
@@ -101,7 +101,7 @@ _OUTCOME = (
 
 
 def print_outcome(kept: commands.measuring.KeptOutcome, folder: str) -> None:
-    """Prints a measurement; ``folder`` is that of the project, which the file of evidence is relative to."""
+    """Prints a measurement. ``folder`` is the project's folder; the evidence file is shown relative to it."""
     outcome = kept.outcome
     verdict = output.word(outcome.verdict, _WORDS.get(outcome.verdict, outcome.verdict), bold=True)
     print_result(
@@ -129,7 +129,7 @@ def print_outcome(kept: commands.measuring.KeptOutcome, folder: str) -> None:
 
 
 def print_comparison(compared: ComparedNumbers) -> None:
-    """Prints how the second number compares with the first."""
+    """Prints the comparison of the second number with the first."""
     word = output.word(compared.judgement, bold=True)
     rounds = words.counted(compared.rounds, "round")
     print_result(f"{compared.second} compared with {compared.first}: {word}, after {rounds} of each in turn")
@@ -144,7 +144,7 @@ def print_comparison(compared: ComparedNumbers) -> None:
 
 
 def _name(name: str, at: Mapping[str, int | str]) -> str:
-    """A figure with its conditions: tg128 @ d32768 c4, as the community's tables have them."""
+    """A figure with its conditions, in the notation of the community's tables: tg128 @ d32768 c4."""
     size = at.get(name, "") if name in {"pp", "tg"} else ""
     depth = f" @ d{at['depth']}" if at.get("depth") else ""
     several = f" c{at['concurrency']}" if at.get("concurrency") not in {None, 1} else ""
@@ -196,7 +196,7 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
 
 
 _PROOF_WORDS = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
-_COUNTS = ("conversations", "outputs", "compared", "too_long", "limits")  # a run of another version may lack one
+_COUNTS = ("conversations", "outputs", "compared", "too_long", "limits")  # a run of another version may lack a count
 _SHOWN = 10
 _PROOF = (
     "model=evidence.subject.model verdict=evidence.verdict version=evidence.version recipe=evidence.subject.recipe "
@@ -241,7 +241,7 @@ def prove(context: Context, image: str, models: tuple[str, ...], accept: bool, n
 
 
 def print_proof(result: ProvedImage) -> None:
-    """Prints the verdict for one model, and what it rests on."""
+    """Prints the verdict for one model, and the reasons."""
     evidence = result.evidence
     word = output.word(evidence.verdict, _PROOF_WORDS[evidence.verdict], bold=True)
     print_result(f"{word}: {evidence.subject.model} on {result.image}{summary(evidence)}")
@@ -263,7 +263,7 @@ def print_proof(result: ProvedImage) -> None:
 
 
 def summary(evidence: Evidence) -> str:
-    """The conversations and outputs of a proof, as they stand behind its verdict; empty without any."""
+    """The numbers of conversations and outputs of a proof, to follow its verdict; empty if there are none."""
     conversations, outputs, of_before, too_long, limits = (evidence.counts.get(name, 0) for name in _COUNTS)
     if not conversations and not outputs:
         return ""
@@ -275,7 +275,7 @@ def summary(evidence: Evidence) -> str:
     return f", {rendered} and {parsed} in {words.duration_text(evidence.seconds)}{compared}{left_out}{own}"
 
 
-# Whether two images, or a checkpoint and its source, answer alike: ``compare``, and ``checkpoints compare``.
+# Comparing the answers of two images (``compare``), or of a checkpoint and its source (``checkpoints compare``).
 
 text_options = together(
     click.option(
@@ -389,7 +389,7 @@ _COMPARED = (
 
 
 def likeness_document(kept: commands.comparing.KeptLikeness) -> dict[str, Any]:
-    """The comparison for programs."""
+    """The comparison as JSON data."""
     likeness = kept.likeness
     before, after = likeness.right
     return {
@@ -412,7 +412,7 @@ def _show_likeness(kept: commands.comparing.KeptLikeness, context: Context, *, a
 
 
 def print_likeness(kept: commands.comparing.KeptLikeness, folder: str) -> None:
-    """Prints the verdict, a table of the kinds by depth, what differs, and the answers."""
+    """Prints the verdict, a table of the kinds by depth, the differences, and the answers."""
     likeness = kept.likeness
     verdict = output.word(_LIKENESS_WORDS[likeness.verdict], likeness.verdict, bold=True)
     took = words.duration_text(kept.outcome.seconds)

@@ -1,4 +1,4 @@
-"""This page defines the command line of builder mods."""
+"""The command line of builder mods."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from builder.definitions.mod import Mod
     from builder.moving.copies import Kind, PlannedCopy
 
-    # Makes copies, and returns notes on them.
+    # A function that makes copies and returns notes on them.
     _Making = Callable[[Project, Sequence[PlannedCopy]], tuple[str, ...]]
 
-# Files that are run, or say what is: mod.yaml names commands.
+# Files that are run, or that contain commands (mod.yaml).
 _SCRIPTS = (".sh", ".py", "mod.yaml")
 ADDRESS = "GIT-URL[//PATH][@REF]"
 yes_option = click.option(
@@ -84,8 +84,8 @@ update_recipes = _update_command("recipe")
 
 
 def offer_mods(project: Project, names_lacking: Iterable[str]) -> tuple[str, ...]:
-    """Asks for each mod that is known to be somewhere whether to fetch it, shows its scripts, and asks whether to take
-    it; returns the names of those that were taken."""
+    """For each missing mod with a known address, asks whether to fetch it, shows its scripts, and asks whether to copy
+    it. Returns the names of the copied mods."""
     taken = []
     for name, address in commands.mods.known_addresses(project, names_lacking).items():
         if not confirm(f"the recipe names the mod {name}, which the project lacks: fetch it from {address}?"):
@@ -99,7 +99,7 @@ def offer_mods(project: Project, names_lacking: Iterable[str]) -> tuple[str, ...
 
 
 def print_scripts(planned: Sequence[PlannedCopy]) -> None:
-    """Shows what a build would run of mods of other repositories, and names their other files with their sizes."""
+    """Shows the scripts of foreign mods that a build would run, and lists their other files with sizes."""
     for each in planned:
         scripts = [file for file in each.files if file.executable or file.path.endswith(_SCRIPTS)]
         source = f", from {each.origin.address}" if each.origin else ""
@@ -120,7 +120,7 @@ def make_copies(
     force: bool,
     scripts_shown: bool = False,
 ) -> int:
-    """Shows what would be replaced and, unless they were shown, the scripts of new mods; asks, and makes the copies."""
+    """Shows the files to replace and, unless already shown, the scripts of new mods. Asks, then makes the copies."""
     replacing = [each for each in planned if each.replaces and not each.is_shipped]
     new = [each for each in planned if each.kind == "mod" and each.changes and each not in replacing]
     for each in replacing:
@@ -191,7 +191,7 @@ def list_(context: Context, as_json: bool) -> None:
         print_result(styled(listed.name, bold=True))
         if listed.mod and listed.mod.description:
             print_result(f"  {listed.mod.description}", hanging=0)
-        # The widest name, so that the facts of all mods line up.
+        # The widest name, so that the facts of all mods are aligned.
         output.print_facts(_facts(listed), widest=("", "conflicts", ""))
 
 
@@ -278,7 +278,7 @@ def new(context: Context, name: str) -> None:
 
 
 def _listed_json(listed: commands.mods.ListedMod) -> dict[str, Any]:
-    """A mod of the list. One that cannot be read has no ``changes``, and its ``problem`` says why."""
+    """A mod of the list. If it cannot be read, it has no ``changes``, and ``problem`` has the reason."""
     mod, of_patch = listed.mod, "file package strip"
     changes = mod and {
         **data(mod, "packages run network env"),
@@ -297,7 +297,7 @@ def _listed_json(listed: commands.mods.ListedMod) -> dict[str, Any]:
 
 
 def _checked_json(mod: Mod, verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
-    """The targets that a mod was tried on, the outcome of each of its patches there, and what its script does."""
+    """The targets on which a mod was tried, the outcome of each patch there, and what its script does."""
     tried = "file package against state=outcome.state problem=outcome.problem offsets=outcome.offsets"
     keys = (
         f"target state holds hint=is_hint excluded_by=excluded missing patches=tried({tried} reduced=outcome.reduced)"
@@ -307,7 +307,7 @@ def _checked_json(mod: Mod, verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
 
 
 def lines(verdicts: Sequence[ModVerdict], columns: int) -> Iterator[str]:
-    """A block for each mod with a line for each target; for a mod without patches, what is known of it instead."""
+    """A block for each mod, with a line for each target. For a mod without patches, other known facts instead."""
     for mod, own in groupby(verdicts, lambda verdict: verdict.mod):
         yield styled(mod.name, bold=True)
         requires = ", ".join(f"{name} {specifier}" for name, specifier in mod.requires.items())
@@ -324,7 +324,7 @@ def lines(verdicts: Sequence[ModVerdict], columns: int) -> Iterator[str]:
 
 
 def verdict_text(verdict: ModVerdict) -> str:
-    """Describes a verdict: the patches that apply, and file and hunk of those that do not."""
+    """Describes a verdict: the patches that apply, and file and hunk of each patch that fails."""
     if verdict.missing:
         return f"not tried: {verdict.missing}"
     texts = dict.fromkeys(_patch_text(tried, verdict) for tried in verdict.tried)
@@ -334,7 +334,7 @@ def verdict_text(verdict: ModVerdict) -> str:
 
 
 def _rows(verdict: ModVerdict) -> Iterator[tuple[str, str, str]]:
-    """The line of a verdict; for patches that a script applies, a line for each, as the script may leave some out."""
+    """The line of a verdict. Patches of a script get a line each, because the script may leave some out."""
     texts = [verdict_text(verdict)]
     if verdict.is_hint and verdict.tried and not verdict.excluded:
         texts = [f"hint: {_patch_text(tried, verdict)}" for tried in verdict.tried]
@@ -374,7 +374,7 @@ def _nothing_tried(verdict: ModVerdict) -> str:
 
 
 def _below(verdicts: Sequence[ModVerdict]) -> Iterator[str]:
-    """The lines on what would prove a mod that declares no patches."""
+    """Lines on how to prove a mod that declares no patches."""
     mod, script = verdicts[0].mod, verdicts[0].script
     if script and script.instead:
         return

@@ -1,4 +1,4 @@
-"""``builder nodes``, with ``discover`` and ``check``."""
+"""The command line of ``builder nodes``, with ``discover`` and ``check``."""
 
 from __future__ import annotations
 

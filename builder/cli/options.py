@@ -1,6 +1,6 @@
-"""This page has the options that several commands share.
+"""Options that several commands share.
 
-A completion reads the project's files and never contacts the engine.
+Completion reads the project's files and never contacts the engine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from builder.serving.preparation import ServeRequest
 
 
-# The context of every command: its project, found when it is first needed, and its workspace.
+# The context of every command: its project, which is searched for at the first use, and its workspace.
 
 
 class Context:
@@ -46,14 +46,14 @@ class Context:
         return project.find_project(Path(self.start))
 
     def workspace(self, report: Report = output.print_message) -> Workspace:
-        """The workspace of a command whose events go to ``report``, which by default prints its messages."""
+        """The workspace of a command. ``report`` gets its events; the default prints its messages."""
         from builder.numbers import workspace
 
         return workspace.open_workspace(self.project, os.environ, report)
 
     @contextmanager
     def working(self) -> Iterator[Workspace]:
-        """The workspace of a command that takes its time, whose progress is shown."""
+        """The workspace of a command that may take long; its progress is shown."""
         from builder.cli import progress
 
         with progress.reporter() as report:
@@ -64,7 +64,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def together(*decorators: Decorator) -> Decorator:
-    """Returns one decorator that adds all of these, in this order."""
+    """Returns one decorator that applies all of these in order."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for each in reversed(decorators):
@@ -80,7 +80,7 @@ json_and_context = together(json_option, pass_context)
 verbosity_and_context = together(output.verbosity_options, pass_context)
 
 
-# Completions that a shell offers after TAB: options by click, names from the project's files, without the engine.
+# Completions after TAB: click completes options; names come from the project's files, without the engine.
 
 _PLAIN = r"(?![-~])[\w./:@+,=%~-]+"
 
@@ -88,7 +88,7 @@ Completer = Callable[["click.Context", "click.Parameter", str], list[str]]
 
 
 def names(*kinds: str) -> Completer:
-    """Completes these kinds of names, as `builder.commands.about` has them (``definitions``, ``models``, …)."""
+    """Completes names of these kinds (``definitions``, ``models``, …; see `builder.commands.about`)."""
     return _completer(lambda project, _ctx: (name for kind in kinds for name in commands.about.NAMES[kind](project)))
 
 
@@ -96,48 +96,48 @@ def _completer(read_names: Callable[[Project, click.Context], Iterable[object]])
     def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
         from builder.base.errors import BuilderError
 
-        # Click calls no group on the way to a completion, so the command's own context may not be there yet.
+        # Click runs no group during completion, so the command's own context may be missing.
         context = ctx.find_object(Context) or Context(ctx.find_root().params.get("project") or ".")
         try:
             return matching(map(str, read_names(context.project, ctx)), incomplete)
-        except BuilderError:  # not in a project, or a file in it is broken: there is nothing to offer
+        except BuilderError:  # no project, or an invalid file: offers nothing
             return []
 
     return complete
 
 
-# The numbers of the repository, definition, recipe or model that the command line has as its target. An option that
-# still lacks its value keeps click from assigning the arguments before it.
+# The numbers of the repository, definition, recipe or model that is the command's target. While an option lacks its
+# value, click does not assign earlier arguments; the target is then the first of the unassigned arguments.
 numbers = _completer(
     lambda project, ctx: commands.about.numbers(project, str(ctx.params.get("target") or next(iter(ctx.args), "")))
 )
 
 
 def matching(candidates: Iterable[str], incomplete: str) -> list[str]:
-    """Filters the candidates by what was typed so far, and drops repetitions, and names that are more than one plain
-    word to the shell: bash puts them into the line as they are, and a project of others may have them."""
+    """Filters the candidates by the typed prefix, and drops repetitions. Also drops names that are not one plain shell
+    word: bash would insert them unquoted, and the project's files may be untrusted."""
     return list(
         dict.fromkeys(name for name in candidates if name.startswith(incomplete) and re.fullmatch(_PLAIN, name))
     )
 
 
 def repeated(*declarations: str, metavar: str, help: str, kinds: str = "") -> Decorator:  # noqa: A002
-    """An option that may be given several times; a shell completes names of ``kinds``, separated by spaces."""
+    """A repeatable option. A shell completes names of ``kinds``, which are separated by spaces."""
     complete = names(*kinds.split()) if kinds else None
     return click.option(*declarations, multiple=True, metavar=metavar, shell_complete=complete, help=help)
 
 
-# Options that several commands share, and the types of the values of options and arguments.
+# Options that several commands share, and types of option and argument values.
 
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 PLATFORMS = ("linux/arm64", "linux/amd64")
 
 
 class WordChoice(click.Choice[str]):
-    """A choice of a few words. The error for any other lists all of them and suggests the nearest."""
+    """A choice of a few words. The error for another word lists all words and suggests the nearest."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Returns the word as typed. Raises click's error, which calls an argument by its name, not by its choices."""
+        """Returns the word as typed. Raises click's error, which shows the argument's name instead of its choices."""
         if value in self.choices:
             return value
         suggestion = did_you_mean(value, self.choices, code=True)
@@ -168,7 +168,7 @@ def _parse_update(_ctx: click.Context, _parameter: click.Parameter, texts: tuple
 
 
 def _parse_settings(_ctx: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    """Parses ``KEY=VALUE``; returns the values by key. Raises click's error for text without a `=`."""
+    """Parses ``KEY=VALUE``; returns the values by key. Raises click's error for text without `=`."""
     values = {}
     for text in texts:
         key, sign, values[key] = text.partition("=")
@@ -189,7 +189,7 @@ update_option = click.option(
 
 
 def set_option(text: str) -> Decorator:
-    """The option ``--set`` with this help."""
+    """The option ``--set`` with this help text."""
     return click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", callback=_parse_settings, help=text)
 
 
@@ -199,13 +199,13 @@ template_option = set_option(
 
 
 def without(name: str, kept: str, text: str) -> Decorator:
-    """A flag that leaves something out: ``kept`` is true unless the flag ``name`` is given."""
+    """A flag that leaves something out: the parameter ``kept`` is true unless the flag ``name`` is given."""
     return click.option(name, kept, is_flag=True, callback=lambda _ctx, _parameter, given: not given, help=text)
 
 
-# The arguments and options of the commands that serve a recipe, or render what serves it.
+# Arguments and options of the commands that serve or render a recipe.
 
-# The options that set a key of the recipe.
+# Options that set a key of the recipe.
 _KEYS = ("port", "host", "tensor_parallel", "gpu_memory_utilization", "max_model_len")
 serve_options = together(
     click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="Listen on port N."),
@@ -282,7 +282,7 @@ serving_options = together(
 
 
 def serve_request(what: str, options: dict[str, Any]) -> ServeRequest:
-    """Returns what was typed of the options above."""
+    """Returns the request from the typed values of the options above."""
     from builder.definitions.configuration import RequestedOptions
     from builder.serving.preparation import ServeRequest
 

@@ -1,7 +1,7 @@
-"""This page prints everything that the program shows.
+"""All output of the program.
 
-Results go to standard output, everything else to standard error. Control characters in foreign text are shown and never
-obeyed.
+Results go to standard output, everything else to standard error. Control characters in foreign text are shown, not
+executed.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from builder.lock.model import Status
 
 
-# Text for the terminal. What comes from a file, a label, a log or a server may hold control characters: they would
-# move the cursor, set the window's title, or turn the order of the letters round. They are shown and never obeyed.
-# Every text passes `visible` at the edge, in `output`; only the colours and the bold letters of `styled` pass.
+# Text for the terminal. Text from files, labels, logs or servers may contain control characters. They could move the
+# cursor, set the window's title, or reverse the order of letters. They are shown, never executed. All text passes
+# `visible` on output; only the colours and bold letters of `styled` are kept.
 
 _KEPT = "\n\t"
 # Control and format characters (bidirectional marks, invisible joiners), halves of surrogate pairs, line separators.
 _SHOWN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
-# What `styled` makes: one of eight colours, bold letters, and the end of both.
+# The codes that `styled` makes: eight colours, bold, and the reset of both.
 _STYLE = r"(\x1b\[(?:[01]|3[0-7])m)"
-# Colours and intensity, and nothing that hides text or makes it blink (ECMA-48, 8.3.117).
+# Colours and intensity, but no codes that hide text or make it blink (ECMA-48, 8.3.117).
 _ONE_COLOUR = r"(?:[0-47]|2[2-9]|3[0-79]|4[0-79]|9[0-7]|10[0-7]|[34]8;5;\d{1,3}|[34]8;2;\d{1,3};\d{1,3};\d{1,3})"
 _COLOUR = rf"(\x1b\[(?:{_ONE_COLOUR}(?:;{_ONE_COLOUR})*)?m)"
 _END = "\x1b[0m"
 
 
 def visible(text: str) -> str:
-    """``text`` with its control characters as escapes, such as ``\\x1b``; its lines and tabs stay, and what
-    `styled` makes. Secrets are left out."""
+    """``text`` with control characters as escapes, such as ``\\x1b``. Line breaks, tabs and the codes of `styled` are
+    kept. Secrets are left out."""
     text = redaction.redacted(text)
     if text.isprintable():
         return text
@@ -56,7 +56,7 @@ def visible(text: str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """``text`` as `visible` shows it, line breaks and tabs made visible, too."""
+    """``text`` like `visible`, but line breaks and tabs are also escaped."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -66,8 +66,8 @@ def styled(text: str, *, fg: str | None = None, bold: bool | None = None) -> str
 
 
 def log_with_colours(text: str) -> str:
-    """Text that another program wrote into its log, for a terminal: as `visible` shows it, but its colours stay, to the
-    end of the text at most. Of a line that was drawn several times, such as a progress bar, the last state is shown."""
+    """Text from another program's log, for a terminal. It is like `visible`, but keeps colours, which end with the
+    text. If a line was drawn several times, such as a progress bar, only its last state is shown."""
     text = redaction.redacted(text)
     if text.isprintable():
         return text
@@ -78,15 +78,14 @@ def log_with_colours(text: str) -> str:
 
 
 def log_without_colours(text: str) -> str:
-    """Text that another program wrote into its log, for a file: as `visible` shows it, without its colours."""
+    """Text from another program's log, for a file: like `visible`, without colours."""
     if text.isprintable():
         return redaction.redacted(text)
     return visible(re.sub(_COLOUR, "", text.replace("\r\n", "\n").removesuffix("\r")))
 
 
 def of_json(text: str) -> str:
-    """JSON as it was dumped, with the control characters in its strings escaped: JSON itself wants that only of those
-    below U+0020. Secrets are left out."""
+    """Dumped JSON with all control characters escaped; JSON requires that only below U+0020. Secrets are left out."""
     text = redaction.redacted(text)
     if text.isprintable():
         return text
@@ -105,7 +104,7 @@ def _shown(letter: str) -> str:
     return letter.encode("unicode_escape").decode() if unicodedata.category(letter) in _SHOWN else letter
 
 
-# Colours for words that describe a change or a state. The words and signs stay, for readers without colours.
+# Colours for words about changes or states. The words and signs remain, for readers without colours.
 
 _ADDED, _REMOVED, _CHANGED = "green", "red", "yellow"
 _BY_WORD = {
@@ -120,7 +119,7 @@ _BY_SIGN = {"+": _ADDED, "-": _REMOVED}
 
 
 def word(text: str | None, shown: str = "", *, bold: bool | None = None) -> str:
-    """A word for a change or a state in its colour, or ``shown`` in that colour; any other word unchanged."""
+    """A word for a change or a state in its colour, or ``shown`` in that colour. Other words are unchanged."""
     if not text:
         return ""
     shown = shown or text
@@ -134,39 +133,39 @@ def line(text: str) -> str:
 
 
 def moved(before: str, after: str) -> str:
-    """`before → after`, where a pointer went from one to the other."""
+    """`before → after`, for a moved pointer."""
     return f"{styled(before, fg=_REMOVED)} → {styled(after, fg=_ADDED)}"
 
 
-# Lines folded to fit the terminal: between words, and never within anything that the user may want to copy.
+# Lines are folded to the terminal's width between words, never within text that the user may copy.
 
 UNLIMITED = 10_000
 _PLAIN_TERMINAL = 80
-# Text in backquotes is a command or a name, which is never folded.
+# Text in backquotes is a command or a name, and is never folded.
 _ALONE = r"^( *)`([^`]* [^`]*)`[.,;:]?$"
 _WORD = r"(?:`[^`]*`|\S)+"
 
 
 def width(stream: TextIO | None = None) -> int:
-    """The columns of the terminal behind ``stream`` (standard output); UNLIMITED where a program reads it."""
+    """The columns of the terminal behind ``stream`` (standard output); UNLIMITED if a program reads it."""
     stream = stream or sys.stdout
     return terminal_columns(stream) if stream.isatty() else UNLIMITED
 
 
 def terminal_columns(stream: TextIO) -> int:
-    """Returns what COLUMNS says, or else the columns of the terminal behind ``stream``; 80 where there is none."""
+    """Returns COLUMNS if set, or else the columns of the terminal behind ``stream``; 80 if there is no terminal."""
     if re.fullmatch("[1-9][0-9]{0,5}", columns := os.environ.get("COLUMNS", "")):
         return int(columns)
     try:
         return os.get_terminal_size(stream.fileno()).columns or _PLAIN_TERMINAL
-    except (OSError, AttributeError):  # closed
+    except (OSError, AttributeError):  # the stream is closed
         return _PLAIN_TERMINAL
 
 
 def fold(line: str, columns: int, hanging: int = 2) -> list[str]:
-    """Folds ``line`` into lines of at most ``columns``; those after the first are indented by ``hanging`` more. A word
-    that is wider, such as a path or a digest, stays whole, and so does a command in backquotes. A long command that
-    would not fit gets a line of its own, without backquotes and punctuation, so that it can be copied."""
+    """Folds ``line`` into lines of at most ``columns``. All lines after the first get an additional indent of
+    ``hanging``. A wider word, such as a path or a digest, and a command in backquotes stay whole. A long command that
+    does not fit gets its own line, without backquotes and punctuation, so that it can be copied."""
     if columns_of(line) <= columns:
         return [line]
     start = line[: len(line) - len(line.lstrip())]
@@ -183,11 +182,11 @@ def fold(line: str, columns: int, hanging: int = 2) -> list[str]:
 
 
 def columns_of(text: str) -> int:
-    """Returns the columns that ``text`` takes, its colour codes aside."""
+    """Returns the columns of ``text`` without its colour codes."""
     return len(click.unstyle(text)) if "\x1b" in text else len(text)
 
 
-# ``--quiet`` and ``--verbose``: the amount of output beside the result.
+# ``--quiet`` and ``--verbose``: the amount of output in addition to the result.
 
 Verbosity = Literal["quiet", "normal", "verbose"]
 _KEY = "builder.verbosity"
@@ -201,7 +200,7 @@ def level() -> Verbosity:
 
 
 def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the two options, for commands that print something while they work."""
+    """Adds both options, for commands that print while they work."""
 
     def keep(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:
         if given:
@@ -214,16 +213,15 @@ def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-# Printing: results to standard output, everything else to standard error, folded to the width of the terminal. All
-# that this program prints goes through here, and with it through `terminal_text`: nothing that others wrote reaches
-# the terminal as it is.
+# Printing. Results go to standard output, everything else to standard error, folded to the terminal's width. All output
+# of the program passes these functions and `visible`, so foreign text never reaches the terminal unchanged.
 
 STREAM = "standard output"
-"""What an OSError names that came from printing."""
+"""The file name in an OSError of a failed output."""
 
 
 def print_result(text: str, hanging: int = 2, *, err: bool = False) -> None:
-    """Prints one or several lines of the result; folded lines are indented by ``hanging`` more columns."""
+    """Prints lines of the result. Folded lines get an additional indent of ``hanging`` columns."""
     columns = width(sys.stderr if err else sys.stdout)
     for line in visible(text).split("\n"):
         for folded in fold(line, columns, hanging):
@@ -231,22 +229,22 @@ def print_result(text: str, hanging: int = 2, *, err: bool = False) -> None:
 
 
 def print_note(text: str) -> None:
-    """Prints to standard error, so that standard output has nothing but the result."""
+    """Prints to standard error, so that standard output contains only the result."""
     print_result(text, err=True)
 
 
 def print_line(text: str = "", *, err: bool = False) -> None:
-    """Prints a line without folding it, such as a row of a table."""
+    """Prints a line without folding, such as a row of a table."""
     _echo(visible(text), err=err, color=colour())
 
 
 def print_document(text: str) -> None:
-    """Prints a whole document: unchanged for a program or a file, with visible control characters on a terminal."""
+    """Prints a whole document. A terminal shows control characters as escapes; other output is unchanged."""
     _echo(visible(text) if sys.stdout.isatty() else text, nl=False)
 
 
 def print_log(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Prints a part of the log of another program, with its colours on a terminal."""
+    """Prints a part of another program's log, with its colours on a terminal."""
     stream = sys.stderr if err else sys.stdout
     in_colours = stream.isatty() and colour() is not False
     shown = log_with_colours(text) if in_colours else log_without_colours(text)
@@ -259,12 +257,12 @@ def confirm(question: str, *, default: bool = False) -> bool:
 
 
 def agreed(question: str, *, yes: bool, as_json: bool = False) -> bool:
-    """True with ``--yes``, or where there is a user to ask, who agrees."""
+    """True with ``--yes``, or if a user at a terminal agrees."""
     return yes or (not as_json and sys.stdin.isatty() and confirm(question))
 
 
 def print_message(event: object) -> None:
-    """Prints the text of a `Message`, unless ``--quiet`` is given; ignores other events."""
+    """Prints the text of a `Message`, unless ``--quiet`` is given. Ignores other events."""
     from builder.base.events import Message
 
     if isinstance(event, Message) and level() != "quiet":
@@ -279,14 +277,14 @@ def print_on_console(console: Console, text: str) -> None:
 
 
 def task_text(text: str) -> str:
-    """``text`` for the description of a task in a live display, which would read `[red]` in it as a colour."""
+    """``text`` as a task description in a live display, where `[red]` would otherwise be a colour."""
     from rich.markup import escape
 
     return escape(on_one_line(text))
 
 
 def print_error(failure: BuilderError, label: str = "error:") -> None:
-    """Prints an error with its hint; ``label`` stands before its message."""
+    """Prints an error with its hint; ``label`` precedes the message."""
     _print_error_lines(label, failure.message)
     if log := getattr(failure, "log", ""):
         print_note(f"the whole log: {log}")
@@ -295,8 +293,8 @@ def print_error(failure: BuilderError, label: str = "error:") -> None:
 
 
 def print_usage_error(failure: click.ClickException) -> None:
-    """Prints a mistake in the command as typed."""
-    message = failure.format_message().replace("\n\t", " ")  # click puts each choice on a line of its own
+    """Prints an error in the typed command."""
+    message = failure.format_message().replace("\n\t", " ")  # click puts each choice on a separate line
     message = re.sub("is not a valid integer(?: range)?", "is not a whole number", message)
     message = re.sub("is not a valid float(?: range)?", "is not a number", message)
     _print_error_lines("error:", message)
@@ -314,15 +312,15 @@ def _print_error_lines(label: str, message: str) -> None:
         print_result(line, hanging=4, err=True)
 
 
-# A name, the path of an attribute, the keys of its items (which may have items, too), and a mark.
+# A name, the path of an attribute, the keys of its items (at most one level deeper), and a mark.
 _JSON_KEY = r"(?:(\w+)=)?([\w.]+)(?:\(((?:[^()]|\([^()]*\))*)\))?([?~]?)"
 
 
 def data(value: object, keys: str = "") -> Any:
-    """``value`` for JSON, as `records.plain` has it. ``keys`` chooses what is shown of a dataclass, or of each in a
-    sequence, in this order: ``size`` is an attribute, ``said=message`` one under another name,
-    ``gpu=subject.machine.gpu`` one further inside, or null if a value on that path is null. ``note?`` is null if it is
-    empty, ``seconds~`` has one decimal, ``runs(name file)`` has these keys of each run."""
+    """``value`` as JSON data, like `records.plain`. ``keys`` selects attributes of a dataclass, or of each item of a
+    sequence, in this order. ``size`` is an attribute; ``said=message`` renames one. ``gpu=subject.machine.gpu`` is a
+    nested attribute, or null if a value on the path is null. ``note?`` is null if it is empty, ``seconds~`` has one
+    decimal, ``runs(name file)`` selects these keys of each run."""
     from builder.base.records import plain
 
     if not keys or value is None or isinstance(value, str | int | float):
@@ -343,7 +341,7 @@ def data(value: object, keys: str = "") -> Any:
 
 
 def print_json(content: object, keys: str = "", indent: int | None = 1) -> None:
-    """Prints a command's result as JSON, as `data` makes it, on one line if ``indent`` is None."""
+    """Prints a command's result as JSON (see `data`), on one line if ``indent`` is None."""
     from json import dumps
 
     document = dumps({"schema_version": 1, **data(content, keys)}, indent=indent, ensure_ascii=False)
@@ -359,23 +357,24 @@ def _echo(text: str, *, err: bool = False, nl: bool = True, color: bool | None =
 
 
 def colour() -> bool | None:
-    """Returns the ``color`` of click: False if the user wants none (https://no-color.org) or the terminal calls itself
-    dumb, else None: on a terminal only."""
+    """Returns click's ``color``. False if the user wants no colours (https://no-color.org) or the terminal is dumb;
+    else None, which means colours only on a terminal."""
     return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
-# Plain tables that fit the terminal. rich would do it too, at 49 ms of import for a command that may take 150.
+# Plain tables that fit the terminal. rich could print them, too, but its import takes 49 ms, and a whole command may
+# take only 150 ms.
 
 GAP = "  "
-# The last column is not made narrower than this unless its text is.
+# The last column is at least this wide, unless its text is narrower.
 _NARROWEST = 16
 _NOTHING = "-"
 
 
 def lines(headings: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> list[str]:
-    """Returns the lines of a table, the headings first. A last column that does not fit is folded between words. It is
-    put below its row if one of its words does not fit or if it gets much shorter that way; below every row if the other
-    columns leave it no room. If even those do not fit, long cells of the first column get a line of their own."""
+    """Returns the lines of a table, the headings first. A last column that does not fit is folded between words. It
+    goes below its row if one of its words does not fit, or if it gets much shorter there. It goes below every row if
+    the other columns leave no room. If they do not fit either, long cells of the first column get their own lines."""
     rows = [[*map(on_one_line, cells), visible(last)] for *cells, last in rows]
     everything = (headings, *rows)
     widths = [max(columns_of(row[n]) for row in everything) for n in range(len(headings) - 1)]
@@ -429,43 +428,43 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_facts(facts: Sequence[Sequence[str]], indent: str = "", widest: Sequence[str] = ("", "")) -> None:
-    """Prints names and values in columns, which are at least as wide as the texts ``widest``."""
+    """Prints names and values in columns that are at least as wide as the texts ``widest``."""
     for line in lines(widest, facts, width() - len(indent))[1:]:
         print_line(indent + line)
 
 
 def print_finding(finding: Diagnosis) -> None:
-    """Prints the result of a check: its verdict, its subject, the finding, and what to do."""
+    """Prints the result of a check: verdict, subject, finding, and remedy."""
     text = finding.message + (f"\n→ {finding.remedy}" if finding.remedy else "")
     # The widest text of each column, so that all findings are aligned.
     print_facts([(word(finding.verdict), f"{finding.subject}:", text)], widest=("warning", "certificates:", ""))
 
 
-# The standing of images and the verdict of findings in one word, which is coloured beside: the word alone says it.
+# The standing of images and the verdict of findings as words. Colours repeat the meaning of a word.
 
 
 def mark(status: Status) -> str:
-    """The mark of an image or a pairing as it is shown: images.lock and `--json` call one that is missing `untested`,
-    which says nothing of its proof."""
+    """The mark of an image or a pairing as shown to the user. images.lock and `--json` use `untested` for a missing
+    mark, but `untested` could be mistaken for a missing proof."""
     return "unmarked" if status == "untested" else status
 
 
 def beside_model(evidence: ImageEvidence | None, model: str) -> str:
-    """The standing of an image with one of its models, where it is not the one that is shown of the image."""
+    """The standing of an image with one of its models, if it differs from the standing that is shown for the image."""
     own = evidence.standing_with(model) if evidence else None
     return word(own) if evidence and own != evidence.standing else ""
 
 
 def finding_word(finding: Finding) -> str:
-    """The verdict of one finding. One that passes is a limit of a template that others publish, or a note on what the
-    figures of a benchmark leave out."""
+    """The verdict of one finding. A finding that passed is a limit of a published template, or a note on what the
+    figures of a benchmark do not include."""
     if finding.verdict != "pass":
         return finding.verdict
     return "note" if finding.check in {"tokens", "pp"} else "limit"
 
 
 def interrupted_upgrade(interrupted: InterruptedUpgrade) -> dict[str, Any]:
-    """An interrupted upgrade as JSON: its stage, and the command that continues it."""
+    """An interrupted upgrade as JSON data: its stage, and the command that continues it."""
     keys = (
         "subject=model stage=upgrade.stage? before=upgrade.before? candidate=upgrade.candidate? "
         "started=upgrade.started? problem?"

@@ -1,4 +1,4 @@
-"""This page defines the command line of builder pair, mark, keep, release, promote and rollback."""
+"""The command line of builder pair, mark, keep, release, promote and rollback."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def print_moves(
     would: str = "",
     foreign: Collection[str] = (),
 ) -> None:
-    """Prints one line for each pointer, from → to; the ``latest`` of the ``foreign`` repositories stays. Then the
+    """Prints a line for each pointer, from → to; for ``foreign`` repositories, ``latest`` is not moved. Then prints the
     differences between the images, and the models that stay."""
     for move in moves:
         what = move.what if move.is_model else f"{move.what}:latest"
         if move.what in foreign:
-            what = f"{move.what}, the current image here"  # the tag stays, which is reported
+            what = f"{move.what}, the current image here"  # the tag is not moved, which is reported separately
         print_result(f"{would}{what}: {output.moved(str(move.origin or 'nothing'), str(move.to))}")
     for line in differences[:SHOWN_DIFFERENCES]:
         print_result(f"  {line}")
@@ -93,7 +93,7 @@ def pair(
             f"  recipe: {result.recipe}" if result.recipe else "  no recipe; to add one: `builder build RECIPE`"
         )
     elif weights:
-        # A rollback goes to another image, so the way back to the weights before is shown here.
+        # A rollback would go to another image, so show the way back to the previous weights here.
         before, same = weights.before, f"{result.model} with {result.image}"
         print_result(f"{same}: {output.moved(before.short if before else 'its own weights', weights.now.short)}")
         if before:
@@ -121,7 +121,7 @@ def mark(context: Context, what: str, status: str, note: str | None, as_json: bo
 
     Rollback skips an image that is marked bad. Promoting or pairing such an image requires --force.
     """
-    recorded = cast("Status", "untested" if status == "unmarked" else status)  # the word of images.lock
+    recorded = cast("Status", "untested" if status == "unmarked" else status)  # the word in images.lock
     result = commands.pointing.mark_image(context.workspace(), what, recorded, note)
     if as_json:
         print_json(result, "what image status note changed pointed_at_by")

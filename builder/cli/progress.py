@@ -1,7 +1,7 @@
-"""The progress of a command's work, on standard error.
+"""The progress of a command, on standard error.
 
-A terminal has a line with a clock for each running task, and a lasting line for each finished one. Elsewhere, and with
-``--verbose``, there are only lasting lines, with one now and then for a long task.
+On a terminal, each running task has a line with a clock, and each finished task a permanent line. Otherwise, and with
+``--verbose``, there are only permanent lines; a long task prints one from time to time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 AFTER_SECONDS = 1.0
-# The seconds, and the percentage of a transfer, between two lines where no terminal shows it live.
+# Without a live display: seconds between two lines of a task, and percentage between two lines of a transfer.
 _PAUSE_SECONDS = 30.0
 _PERCENT = 10
 _REGISTRY, _STAGE, _BETWEEN = "registry", "stage", "between steps"
@@ -44,7 +44,7 @@ _REGISTRY, _STAGE, _BETWEEN = "registry", "stage", "between steps"
 
 @contextmanager
 def reporter() -> Iterator[Report]:
-    """A reporter that suits standard error and the verbosity."""
+    """Yields a reporter for standard error and the verbosity."""
     level = output.level()
     if level == "quiet":
         yield ignore
@@ -60,7 +60,7 @@ def reporter() -> Iterator[Report]:
 
 @contextmanager
 def showing(text: str) -> Iterator[None]:
-    """Shows ``text`` with a clock on a terminal, once the block has taken a second."""
+    """On a terminal, shows ``text`` with a clock after the first second of the block."""
     with reporter() as report:
         timer = threading.Timer(AFTER_SECONDS, report, [TaskStarted(text)])
         timer.daemon = True
@@ -72,7 +72,7 @@ def showing(text: str) -> Iterator[None]:
 
 
 class _Reporter:
-    """Prints messages, and a line for each that ended. Nodes report at the same time."""
+    """Prints messages, and a line for each finished task. Several nodes may report at the same time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -88,7 +88,7 @@ class _Reporter:
                 self.print(line)
 
     def print(self, text: str) -> None:
-        """Prints a line that stays."""
+        """Prints a permanent line."""
         print_note(text)
 
     def show(self, event: object) -> None:
@@ -102,7 +102,7 @@ class _Reporter:
             return _line(duration_text(event.seconds), event.text)
         if isinstance(event, NodeEvent) and isinstance(event.event, Message):
             return f"{event.node}: {event.event.text}"
-        # BuildKit sometimes gives up a step and begins again: other digests, the same titles.
+        # If BuildKit starts a step again, the step has a new digest but the same title.
         if not isinstance(event, StepFinished) or event.internal or event.cancelled or event.step in self._ended:
             return ""
         if event.cached and event.title in self._ended:
@@ -114,7 +114,7 @@ class _Reporter:
 
 
 class _Log(_Reporter):
-    """Lines alone: of a transfer and of a stage now and then."""
+    """Prints only permanent lines. Transfers and stages get a line from time to time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class _Log(_Reporter):
             return
         elif isinstance(event, StepOutput):
             text = event.text.replace("\r\n", "\n").replace("\r", "\n")
-            # Whole lines: half a secret is not recognized, and would be shown.
+            # Print only whole lines: a part of a secret would not be recognized, and would be shown.
             whole, end, self._output[event.step] = (self._output.get(event.step, "") + text).rpartition("\n")
             print_log(whole + end, err=True, nl=False)
         elif isinstance(event, StepFinished) and (rest := self._output.pop(event.step, "")):
@@ -159,8 +159,8 @@ class _Log(_Reporter):
 
 
 class _Live(_Reporter):
-    """Lines of running tasks, below the lasting lines. They are drawn from the first event that is more than a message,
-    since rich takes 50 ms to import."""
+    """Lines of running tasks below the permanent lines. They start with the first event that is not a message, because
+    the import of rich takes 50 ms."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -203,7 +203,7 @@ class _Live(_Reporter):
             self._remove(event.step)
         else:
             self._show_other(event)
-        # BuildKit compares and unpacks layers between its steps, and says nothing of it.
+        # Between its steps, BuildKit compares and unpacks layers without reporting anything.
         if self._expected is not None and not self._running:
             self._set(_BETWEEN, _BETWEEN)
         elif len(self._running) > 1:
@@ -247,14 +247,14 @@ class _Live(_Reporter):
 
 
 def _amount(event: StepProgress) -> str:
-    """The progress of a part of a step. BuildKit unpacks the layers of an image after it packed them."""
+    """The progress of a part of a step. BuildKit packs the layers of an image, then unpacks them."""
     if event.total:
         return size_of(event.current, event.total)
     return "unpacking" if event.what.startswith("unpacking to ") and not event.done else ""
 
 
 def _started() -> Progress:
-    """A live display: a clock, what it is, and how much of it is done."""
+    """Starts a live display with a clock, a text and an amount for each task."""
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.table import Column
@@ -269,7 +269,7 @@ def _started() -> Progress:
             return Text(", ".join(words))
 
     text = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
-    # An empty cell is drawn one column wide, but counted as none: without the least width, the clock lost its seconds.
+    # rich draws an empty cell one column wide, but counts none. Without the minimum width, the clock lost its seconds.
     columns = (SpinnerColumn(), TimeElapsedColumn(), text, Amount(Column(min_width=1, no_wrap=True)))
     progress = Progress(*columns, console=Console(stderr=True, highlight=False), transient=True, expand=True)
     progress.start()

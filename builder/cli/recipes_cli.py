@@ -1,4 +1,4 @@
-"""This page defines the command line of builder recipes and builder export."""
+"""The command line of builder recipes and builder export."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def check(context: Context, paths: tuple[str, ...], image: str, as_json: bool) -
 
 def _print_checked(checked: Sequence[CheckedRecipe]) -> int:
     broken = [recipe for recipe in checked if recipe.problems]
-    # Those that cannot be served last, so that a terminal still shows them where there are many notes.
+    # Recipes that cannot be served come last, so that they remain visible after many notes.
     for recipe in (*(each for each in checked if not each.problems), *broken):
         for note in recipe.notes:
             print_result(str(note).replace(": ", ": note: ", 1))
@@ -217,7 +217,7 @@ def _mend(context: Context, file: str, name: str | None, *, yes: bool) -> int:
 
 
 def _summary(checked: Sequence[CheckedRecipe]) -> str:
-    """The number of recipes with problems, with notes alone, and with neither."""
+    """The number of recipes with problems, with only notes, and with neither."""
     broken = [recipe for recipe in checked if recipe.problems]
     well = len(checked) - len(broken)
     noted = sum(bool(recipe.notes) for recipe in checked if not recipe.problems)
@@ -271,7 +271,7 @@ def _facts(recipe: Recipe, row: RecipeRow, command: ServeCommand, origin: str) -
 
 
 def _shell_lines(argv: tuple[str, ...]) -> str:
-    """Quotes the command for a shell, one option on each line; a script is its text."""
+    """Quotes the command for a shell, with one option on each line. A script is its own text."""
     if argv[:2] == ("bash", "-c") and len(argv) == 3:
         return argv[2]
     lines: list[list[str]] = [[]]

@@ -1,4 +1,4 @@
-"""This page defines the command line of builder logs, restart, run, status, stop and up."""
+"""The command line of builder logs, restart, run, status, stop and up."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def print_served(result: commands.servers.ServeResult, *, as_json: bool = False)
 
 
 def print_prepared(prepared: PreparedServer) -> None:
-    """Prints what would be started: the image, the place and the command of each container."""
+    """Prints what would be started: image, place and command of each container."""
     for planned in prepared.containers:
         settings = planned.settings
         where = f" on {planned.engine.node}" if planned.engine.node else ""
@@ -138,7 +138,7 @@ def print_prepared(prepared: PreparedServer) -> None:
 
 
 def document(result: commands.servers.ServeResult) -> dict[str, Any]:
-    """The server for programs."""
+    """The server as JSON data."""
     return {
         **data(result.server, "name model? image address?"),
         **data(result, "already ready_seconds=seconds~ put_back_from"),

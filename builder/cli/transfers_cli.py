@@ -1,5 +1,4 @@
-"""This page defines the command line of the images that come and go: builder adopt, prune, copy, export-image,
-import-image, pull and push, and of builder download."""
+"""The command line of builder adopt, prune, copy, export-image, import-image, pull, push and download."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The commands, free of printing: a function called after each command, and its variants beside it
-(`preview_build`). The command line imports this package, which imports each of its modules when it is first used."""
+"""The commands, without printing: a function for each command, with its variants in the same module (`preview_build`).
+The command line imports this package; each module is imported at its first use."""
 
 from __future__ import annotations
 

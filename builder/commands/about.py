@@ -1,4 +1,4 @@
-"""These commands check a project and explain the program."""
+"""Commands that check a project or explain the program."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from builder.base.project import Project
 
 
-# The names that a shell completes on the command line, read from the project's files alone.
+# The names that a shell completes on the command line. They are read only from the project's files.
 
 
 def _sources(project: Project) -> tuple[str, ...]:
-    """The sources that `--update` resolves again: their own, `base` and `python`."""
+    """The sources that `--update` can resolve again: sources of definitions, `base` and `python`."""
     definitions = mod_choice.definitions(project).values()
     own = sorted({name for definition in definitions for name in definition.sources})
     with_python = any(definition.python for definition in definitions)
@@ -67,11 +67,11 @@ NAMES: dict[str, Callable[[Project], Iterable[object]]] = {
     "profiles": lambda project: (profile.name for profile in configuration.load_configuration(project).bench),
     "probes": _probes,
 }
-"""What reads the names of each kind."""
+"""The function that reads the names of each kind."""
 
 
 def numbers(project: Project, target: str) -> tuple[str, ...]:
-    """The numbers of the images that ``target`` may be rolled back to, the newest first."""
+    """The numbers that ``target`` can be rolled back to, the newest first."""
     from builder.definitions.build_target import find_target
 
     lock = lock_file.read_lock(project.lock)
@@ -85,18 +85,18 @@ def numbers(project: Project, target: str) -> tuple[str, ...]:
 
 
 def _numbers(lock: Lock) -> Iterator[tuple[ImageName, NumberedImage]]:
-    """The numbered images, the newest of each repository first."""
+    """The numbered images, sorted by repository; the newest of each repository first."""
     for repository, record in sorted(lock.images.items()):
         for number in sorted(record.numbers, reverse=True):
             yield ImageName(repository, number), record.numbers[number]
 
 
-# The explain command: an exit code or a key of a file, in words.
+# The explain command: explains an exit code or a key of a file.
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The explanation of ``subject``: a line each."""
+    """The explanation of ``subject``, as lines."""
 
     kind: str
     subject: str
@@ -104,8 +104,8 @@ class Explanation:
 
 
 def explain_text(text: str) -> tuple[Explanation, ...]:
-    """Explains an exit code, or a key: ``serve.gpus``, ``image.yaml:serve.gpus`` of one file, ``run-json:server`` that
-    a command prints, or the last part alone. Raises UsageError for anything else."""
+    """Explains an exit code or a key. A key can be ``serve.gpus``, ``image.yaml:serve.gpus`` of one file,
+    ``run-json:server`` of a command's output, or only the last part of a path. Raises UsageError for anything else."""
     wanted = text.strip()
     if re.fullmatch(r"\d{1,3}", wanted):
         codes = {code.code: code.meanings for code in explaining.every()}
@@ -122,7 +122,7 @@ def explain_text(text: str) -> tuple[Explanation, ...]:
 
 
 def _keys(wanted: str) -> Iterator[Explanation]:
-    """The keys that ``wanted`` names: by their whole path, or else those whose last parts it is."""
+    """The keys with the path ``wanted``; if there are none, the keys whose path ends with it."""
     file, colon, path = wanted.rpartition(":")
     files = [
         each for each in explaining.every_key() if not colon or each.name == file or each.name.startswith(f"{file}.")
@@ -136,7 +136,7 @@ def _keys(wanted: str) -> Iterator[Explanation]:
         yield Explanation("key", f"{name}: {key.path}", tuple(filter(None, (key.kind, key.text))))
 
 
-# The JSON Schemas of the project's files, of images.lock and of what commands print, for editors and programs.
+# The JSON Schemas of the project's files, of images.lock and of the commands' output, for editors and programs.
 
 FILES = {**explaining.SCHEMAS, **explaining.OUTPUTS}
 
@@ -147,21 +147,21 @@ def text(name: str) -> str:
 
 
 def title(name: str) -> str:
-    """The title of the schema called ``name``: a line that describes the file."""
+    """The title of the schema called ``name``: one line that describes the file."""
     import json
 
     return str(json.loads(text(name))["title"])
 
 
 def program_version() -> shipped.ProgramRelease:
-    """The release that is running, with its commit if that is recorded."""
+    """The running release, with its commit if the commit is recorded."""
     return shipped.of_this_program()
 
 
-# The doctor command: finds what would make a build fail, before one is tried.
+# The doctor command: finds what would make a build fail, before the build.
 
 GB = 1000**3
-# A GPU image is 19 to 35 GB, and BuildKit holds about as much again while it is made.
+# A GPU image has 19 to 35 GB. BuildKit needs about the same space again during the build.
 ROOM_FOR_A_GPU_IMAGE = 80 * GB
 ROOM_FOR_ANY_IMAGE = 12 * GB
 PROC = Path("/proc")
@@ -170,8 +170,8 @@ PROC = Path("/proc")
 def run_doctor(
     project: Project, environ: Mapping[str, str], proc: Path = PROC, releases: str | None = None
 ) -> tuple[Diagnosis, ...]:
-    """Runs every check. ``proc`` is the machine's /proc, which tells if it has an NVIDIA GPU, and which. ``releases``
-    is the address of a repository that is asked for a newer release, empty for the program's own; None asks none."""
+    """Runs every check. ``proc`` is the machine's /proc, which shows the NVIDIA GPUs. ``releases`` is the address of a
+    repository to check for a newer release: empty for the program's own repository, None for no check."""
     results: list[Diagnosis] = []
     is_here = True
     try:
@@ -229,7 +229,7 @@ def _engine(endpoint: endpoints.Endpoint, proc: Path) -> Iterator[Diagnosis]:
         message = "the engine cannot limit the memory of a container: `run --memory` has no effect"
         remedy = "turn on the kernel's memory controller (cgroup v2, or `cgroup_enable=memory swapaccount=1`); restart"
         yield Diagnosis("limits", "warning", message, remedy)
-    # The disk cannot be seen if the engine is on another machine, or its folder is not readable.
+    # The free space is unknown if the engine is on another machine, or if its folder is not readable.
     free = machine.free_disk(engine.data_root)
     if free is not None:
         message = f"{free / GB:.0f} GB free in {engine.data_root}"
@@ -244,7 +244,7 @@ def _engine(endpoint: endpoints.Endpoint, proc: Path) -> Iterator[Diagnosis]:
 
 
 def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator[Diagnosis]:
-    """Checks this machine, and the images that models are paired with, where it is a DGX Spark."""
+    """On a DGX Spark, checks this machine and the images that models are paired with."""
     facts = machines.read_spark_facts(environ, proc)
     if facts is None:
         return
@@ -334,12 +334,12 @@ def _lock(project: Project, endpoint: endpoints.Endpoint | None, environ: Mappin
     for repository in overview.stray:
         remedy = "the next build or rollback in this project corrects it"
         yield Diagnosis("tag", "warning", f"{repository}:latest does not point to its current number", remedy)
-    with suppress(BuilderError):  # an engine that fails has its own finding
+    with suppress(BuilderError):  # errors of the engine have their own finding
         yield from _models_without_gpu(project, lock, endpoint)
 
 
 def _models_without_gpu(project: Project, lock: Lock, endpoint: endpoints.Endpoint) -> Iterator[Diagnosis]:
-    """A warning of the models whose images need a GPU, if the engine can give a container none."""
+    """Warns about models whose images need a GPU, if the engine cannot give a GPU to containers."""
     waiting = []
     for model in lock.models:
         with suppress(BuilderError):  # a file with an error is reported elsewhere
@@ -353,8 +353,8 @@ def _models_without_gpu(project: Project, lock: Lock, endpoint: endpoints.Endpoi
 
 
 def _environment(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Reports certificates and indexes of builds, and a loopback proxy, which to a build step is the container
-    itself."""
+    """Reports certificates and package indexes for builds. Also reports a loopback proxy: in a build step, its address
+    means the container itself."""
     from urllib.parse import urlsplit
 
     settings = git.read_index_settings(environ)
@@ -378,8 +378,9 @@ Kind = Literal["missing", "moved", "edited", "unknown", "foreign"]
 
 @dataclass(frozen=True)
 class Discrepancy:
-    """A difference from images.lock. ``missing`` and ``moved`` are of the engine, ``edited`` of the files that a build
-    left; ``unknown`` could not be checked; ``foreign`` is no fault: another project in the engine has that name."""
+    """A difference from images.lock. ``missing`` and ``moved`` concern the engine or the registry, ``edited`` the files
+    of the project. ``unknown`` means that the check failed. ``foreign`` is not a fault: the name belongs to another
+    project in the same engine."""
 
     subject: str
     kind: Kind
@@ -388,7 +389,7 @@ class Discrepancy:
 
 
 def verify_project(workspace: Workspace) -> tuple[Discrepancy, ...]:
-    """Finds every discrepancy, the gravest first. Raises LockError if images.lock itself cannot be read."""
+    """Finds all discrepancies, the most serious first. Raises LockError if images.lock itself cannot be read."""
     lock = lock_file.read_lock(workspace.project.lock)
     directories = tuple(_directories(workspace.project, lock))
     lost = [Discrepancy(workspace.project.lock.name, "missing", lock_file.MESSAGE, TAKE_BACK)]
@@ -401,8 +402,8 @@ def verify_project(workspace: Workspace) -> tuple[Discrepancy, ...]:
 
 
 def compare_registry(workspace: Workspace) -> Iterator[Discrepancy]:
-    """Finds the pushed numbers that the registry lacks or has with other content. Raises UsageError without a
-    registry."""
+    """Finds pushed numbers that are missing from the registry or have different content there. Raises UsageError if no
+    registry is configured."""
     registry = named_registry.Registry(configuration.load_configuration(workspace.project).required_registry())
     for name, image in _numbers(lock_file.read_lock(workspace.project.lock)):
         reference = f"{registry.repository(name)}:{name.number}"
@@ -463,7 +464,7 @@ def _changed_files(project: Project, lock: Lock) -> Iterator[Discrepancy]:
     for definition, platforms in sorted(lock.pins.items()):
         faults = (fault for pins in platforms.values() for fault in vendored.vendored_faults(project, definition, pins))
         discrepancies = (Discrepancy(definition, "edited", fault.message, fault.hint) for fault in faults)
-        yield from dict.fromkeys(discrepancies)  # platforms share their pull requests
+        yield from dict.fromkeys(discrepancies)  # the platforms of a definition have the same pull requests
     for name in run_record.evidence_images(project):
         for problem in run_record.look_for_runs(project, name).problems:
             file = problem.location.file

@@ -1,4 +1,4 @@
-"""The command advisories: shows the known advisories, and updates them from a repository or a file."""
+"""The advisories command: shows the known advisories, and updates them from a repository or a file."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _SUFFIX = ".yaml"
 
 @dataclass(frozen=True)
 class KnownAdvisories:
-    """All advisories, and the notes that silence some of them, by id. ``update`` is the last update of this project.
-    ``unknown`` are silenced ids that no advisory has."""
+    """All advisories, and the notes of silenced advisories by id. ``update`` is the project's last update. ``unknown``
+    are silenced ids without an advisory."""
 
     advisories: tuple[Advisory, ...]
     silenced: Mapping[str, str]
@@ -46,7 +46,7 @@ def known_advisories(project: Project) -> KnownAdvisories:
 
 
 def find_advisory(project: Project, name: str) -> Advisory:
-    """The advisory with this id. Raises UsageError if no advisory has it."""
+    """The advisory with this id. Raises UsageError if there is none."""
     every = {each.id: each for each in advisories.every_advisory(project)}
     if name not in every:
         hint = words.did_you_mean(name, every, code=True) or "`builder advisories` lists them"
@@ -55,16 +55,17 @@ def find_advisory(project: Project, name: str) -> Advisory:
 
 
 def shown_condition(advisory: Advisory) -> str:
-    """The condition beside the versions, as YAML; empty without one."""
+    """The advisory's condition apart from versions, as YAML; empty if it has none."""
     return yaml_file.dump(dict(advisory.when)).strip() if advisory.when else ""
 
 
 def update_advisories(project: Project, source: str | None, signers: Path | None, notify: Notify) -> AdvisorySet:
-    """Takes advisories from ``source``: a file, or the address of a folder or file in a git repository. The default is
-    the source of the last update, or else the origin of this program. With ``signers``, a file of allowed signers, each
-    file needs a signature beside it. An error changes nothing. Raises FileProblemsError for faults in the files,
-    SourceError if a repository does not answer or has no advisories, UsageError for a file that cannot be read or is
-    not signed."""
+    """Updates the advisories from ``source``: a file, or the address of a folder or file in a git repository. The
+    default is the source of the last update; without one, it is the repository of this program. With ``signers``, a
+    file of allowed signers, each file requires a signature beside it.
+
+    After an error, the advisories are unchanged. Raises FileProblemsError for faults in the files. Raises SourceError
+    if a repository does not answer or has no advisories, UsageError for an unreadable or unsigned file."""
     before = advisories.updated(project)
     source = source or (before.source if before else "")
     if not source:
@@ -96,7 +97,7 @@ def update_advisories(project: Project, source: str | None, signers: Path | None
 
 
 def _of_file(path: Path, signers: Path | None) -> dict[str, bytes]:
-    """The contents of a file, and of the signature beside it if ``signers`` are given."""
+    """The content of a file; with ``signers``, also the content of the signature beside it."""
     signature = path.with_name(path.name + advisories.SUFFIX)
     try:
         contents = {path.name: files.read_plain_file(path, LARGEST_TEXT)}
@@ -108,7 +109,7 @@ def _of_file(path: Path, signers: Path | None) -> dict[str, bytes]:
 
 
 def _signer(contents: Mapping[str, bytes], texts: Mapping[str, bytes], signers: Path) -> str:
-    """The principals who signed ``texts``. Raises UsageError for a text that none of ``signers`` signed."""
+    """The principals who signed ``texts``. Raises UsageError if a text has no signature by one of ``signers``."""
     signing = set()
     with tempfile.TemporaryDirectory() as folder:
         signature = Path(folder, "signature")

@@ -1,4 +1,4 @@
-"""The build command makes a numbered image: resolve, plan, bake, verify, commit."""
+"""The build command makes a numbered image. It resolves, plans, bakes, verifies and commits."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
 
 
 def build_targets(workspace: Workspace, request: BuildRequest) -> Iterator[BuildOutcome | PushedImage]:
-    """Builds the targets of a request, and yields the result of each, first of those with nothing to build. Raises what
-    `resolve.plan_images` and `bake.baked_images` do, ConflictError if the engine's disk is too small, and
-    BuildFailedError if a check fails; lock, tags and numbers are then unchanged, except for the images yielded before.
-    An image whose proof fails is yielded, too: it keeps its number, is not pushed, moves no pointer, and
-    BuildFailedError is raised at the end."""
+    """Builds the targets of a request, and yields the result of each. Targets with nothing to build come first.
+
+    Raises the errors of `resolve.plan_images` and `bake.baked_images`, ConflictError if the engine's disk is too small,
+    and BuildFailedError if a check fails. Lock, tags and numbers are then unchanged, except for images that were
+    already yielded. An image whose proof fails is also yielded. It keeps its number, is not pushed and moves no
+    pointer; BuildFailedError is raised at the end."""
     key = result_cache.cache_key(workspace, request)
     if key and (remembered := result_cache.look_up(workspace, key)):
         yield from remembered
         return
-    # Only now: these take longer to import than all of the above.
+    # Imported only here, because these modules take longer to import than all modules above.
     from builder.building import bake, commit, outlook, resolve, verification, work_folder
     from builder.definitions.image import build_jobs
     from builder.evidence.run_record import keep_proof
@@ -77,7 +78,7 @@ def build_targets(workspace: Workspace, request: BuildRequest) -> Iterator[Build
 
 
 def preview_build(workspace: Workspace, request: BuildRequest) -> tuple[tuple[PlannedImage, BuildOutlook], ...]:
-    """Plans as `build_targets` does, with the outlook of each image. Raises what `resolve.plan_images` does."""
+    """Plans like `build_targets`, and adds the outlook of each image. Raises the errors of `resolve.plan_images`."""
     from builder.building import bake, outlook, resolve, verification
 
     if request.push:
@@ -89,9 +90,9 @@ def preview_build(workspace: Workspace, request: BuildRequest) -> tuple[tuple[Pl
 
 
 def write_directory(project: Project, planned: PlannedImage, folder: Path) -> None:
-    """Writes the build directory of a plan to ``folder``, byte for byte as the build would have it, whole or not at
-    all. What a number adds, its record in images.lock, is not there yet. Raises UsageError for a folder below builds/,
-    and for one that cannot be written; ConflictError for one with files."""
+    """Writes the build directory of a plan to ``folder``, completely or not at all. The files are identical to the
+    files of a build, except that the record in images.lock is missing, because there is no number. Raises UsageError if
+    the folder is below builds/ or cannot be written, ConflictError if it contains files."""
     import errno
     import tempfile
     from pathlib import Path
@@ -128,7 +129,7 @@ def _built(
     from builder.lock import lock_file
 
     planned, layers = baked.planned, baked.details.layers
-    # By their titles: BuildKit sometimes gives up a step and begins again.
+    # Compare titles: if BuildKit starts a step again, the step has a new digest but the same title.
     steps = [step for step in baked.result.steps if not step.internal]
     titles, ran = {step.title for step in steps}, {step.title for step in steps if not step.cached}
     repository = planned.lock.images.get(name.repository)
@@ -167,7 +168,7 @@ def _paired(planned: PlannedImage, name: ImageName, kept_back: set[str]) -> Iter
 
 
 def _failed_evidence(failed: Iterable[BuildOutcome]) -> BuildFailedError:
-    """The error for images that did not pass for some of their models."""
+    """The error for images whose proof failed for some of their models."""
     lines = []
     remedies = []
     for each in failed:
@@ -187,7 +188,7 @@ def _registry(workspace: Workspace) -> str:
 
 
 def _advise(workspace: Workspace, planned: Sequence[PlannedImage]) -> None:
-    """Reports the advisories that apply to images, and to the recipes that they are built for."""
+    """Reports the advisories for images and for the recipes that they are built for."""
     from builder.lock.model import Lock
     from builder.serving import advice
 

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from builder.lock.checkpoints_lock import CheckpointRevision, RecordedFile, ResultPlace
     from builder.numbers.workspace import Workspace
 
-_SPARE = 1_000_000_000  # Left free: other programs write to this disk meanwhile.
+_SPARE = 1_000_000_000  # Kept free, because other programs also write to this disk.
 _CHUNK = 8 << 20
 
 
 @dataclass(frozen=True)
 class CheckpointOutlook:
-    """A build's plan, the ``folder`` of its result, the bytes ``free`` and ``needed`` there, the ``seconds`` without
-    fetching, and the revision if it is ``made`` already."""
+    """The plan of a build, the ``folder`` of its result, and the bytes ``free`` and ``needed`` there. ``seconds`` is
+    the time without downloads. ``made`` is the revision if it already exists."""
 
     plan: planning.CheckpointPlan
     folder: str
@@ -41,8 +41,8 @@ class CheckpointOutlook:
 
 
 def plan_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -> CheckpointOutlook:
-    """Plans the checkpoint called ``name`` from the headers of its sources, and changes nothing; ``update`` looks their
-    revisions up again. Raises what `load_checkpoint` and `make_checkpoint_plan` do."""
+    """Plans the checkpoint called ``name`` from the headers of its sources, and changes nothing. With ``update``, it
+    looks up their revisions again. Raises the errors of `load_checkpoint` and `make_checkpoint_plan`."""
     plan, place, _, made = _plan(workspace, name, update=update)
     needed = 0 if made else plan.size + plan.fetched
     seconds = 0.0 if made else plan.size / conversion.BYTES_PER_SECOND
@@ -52,7 +52,7 @@ def plan_checkpoint(workspace: Workspace, name: str, *, update: bool = False) ->
 
 @dataclass(frozen=True)
 class BuiltCheckpoint:
-    """A checkpoint that was made, or was there already (``seconds`` is None then). ``size`` is in bytes."""
+    """A checkpoint that was made or already existed. In the latter case ``seconds`` is None. ``size`` is in bytes."""
 
     name: checkpoints_lock.CheckpointName
     folder: Path
@@ -62,9 +62,9 @@ class BuiltCheckpoint:
 
 
 def build_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -> BuiltCheckpoint:
-    """Makes the checkpoint called ``name``, unless it is there with the same inputs, and records it. What an earlier
-    run finished is not made again. Raises what `make_checkpoint_plan` and `make_checkpoint` do, and SourceError
-    where the disk has too little room."""
+    """Makes the checkpoint called ``name``, unless it already exists with the same inputs, and records it. Reuses the
+    files that an earlier run finished. Raises the errors of `make_checkpoint_plan` and `make_checkpoint`, and
+    SourceError if the disk has too little space."""
     plan, place, recorded, revision = _plan(workspace, name, update=update)
     checkpoint, seconds = plan.definition.name, None
     if revision:
@@ -90,7 +90,7 @@ def build_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -
 def _plan(
     workspace: Workspace, name: str, *, update: bool
 ) -> tuple[planning.CheckpointPlan, ResultPlace, Mapping[str, CheckpointRevision], str | None]:
-    """The plan, the place of its result, the recorded revisions, and that which is there with the same inputs."""
+    """The plan, the place of its result, the recorded revisions, and the existing revision with the same inputs."""
     project, environ = workspace.project, workspace.environment
     definition = checkpoint_definition.load_checkpoint(project, name)
     records = checkpoints_lock.read_checkpoints_lock(project)
@@ -101,12 +101,12 @@ def _plan(
     return plan, place, recorded, made
 
 
-# The ``list`` and ``show`` commands: what is defined, what was made, and what is here.
+# The ``list`` and ``show`` commands: checkpoints that are defined, were made, or are on this machine.
 
 
 @dataclass(frozen=True)
 class ListedRevision:
-    """A revision that was made; ``folder`` is where it is on this machine, None if it is not."""
+    """A recorded revision; ``folder`` is its place on this machine, or None."""
 
     revision: str
     record: CheckpointRevision
@@ -115,7 +115,8 @@ class ListedRevision:
 
 @dataclass(frozen=True)
 class ListedCheckpoint:
-    """A checkpoint that is defined or was made, its latest revision first; ``problem`` is of its definition."""
+    """A checkpoint that is defined or recorded, its latest revision first. ``problem`` is an error in its
+    definition."""
 
     name: str
     definition: checkpoint_definition.CheckpointDefinition | None
@@ -124,7 +125,7 @@ class ListedCheckpoint:
 
     @property
     def size_here(self) -> int:
-        """The bytes of the revisions on this machine; what they share is counted for each."""
+        """The bytes of the revisions on this machine. Files that revisions share are counted for each revision."""
         return sum(each.record.size for each in self.revisions if each.folder)
 
 
@@ -148,17 +149,18 @@ def list_checkpoints(workspace: Workspace) -> tuple[ListedCheckpoint, ...]:
 
 
 def show_checkpoint(workspace: Workspace, name: str) -> ListedCheckpoint:
-    """The checkpoint called ``name``. Raises UsageError where it is neither defined nor recorded."""
+    """The checkpoint called ``name``. Raises UsageError if it is neither defined nor recorded."""
     listed = {each.name: each for each in list_checkpoints(workspace)}
     return listed.get(name) or listed[checkpoint_definition.load_checkpoint(workspace.project, name).name]
 
 
-# The ``verify`` command: compares what is on the disk with checkpoints.lock.
+# The ``verify`` command: compares the files on the disk with checkpoints.lock.
 
 
 @dataclass(frozen=True)
 class VerifiedCheckpoint:
-    """The ``problems`` of a revision, a line for each file; ``is_here`` is False if it is not on this machine."""
+    """The ``problems`` of a revision, one line for each file; ``is_here`` is False if this machine lacks the
+    revision."""
 
     name: str
     revision: str
@@ -169,8 +171,8 @@ class VerifiedCheckpoint:
 
 
 def verify_checkpoints(workspace: Workspace, name: str | None, *, full: bool) -> tuple[VerifiedCheckpoint, ...]:
-    """Compares the latest revision of a checkpoint, or of all, with the record: sizes, headers and small files; with
-    ``full`` every byte. Raises UsageError for one that is not recorded."""
+    """Compares the latest revision of one checkpoint, or of all, with the record: sizes, headers and small files; with
+    ``full``, every byte. Raises UsageError if the checkpoint is not recorded."""
     records = checkpoints_lock.read_checkpoints_lock(workspace.project)
     results = []
     if name is not None and name not in records.checkpoints:
@@ -202,7 +204,7 @@ def _problems(folder: Path, record: CheckpointRevision, count: Callable[[int], N
 
 
 def _problem(path: Path, file: RecordedFile, count: Callable[[int], None], *, full: bool) -> str:
-    """The difference between a file and its record, or empty text."""
+    """The difference between a file and its record; empty if there is none."""
     with planning.open_file(path) as opened:
         size = os.fstat(opened.fileno()).st_size
         if size != file.size:

@@ -1,7 +1,7 @@
-"""The report of a crash: the last minute of a server in one text that can be posted.
+"""The report of a crash: one text about a server's last minute, which the user can post.
 
-It has the cause, the image, the machine, the options, vLLM's choices, and the end of the log. It has no secrets, and
-nothing that names the user or the machine.
+It contains the cause, the image, the machine, the options, vLLM's choices, and the end of the log. It contains no
+secrets, and no names of users or machines.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _LAST, _YEAR = timedelta(seconds=60), timedelta(days=366)
 _MOST_LINES, _LONGEST_LINE = 400, 2000
 _SHOWN_CAUSES = 5
-# As vLLM begins its lines: `INFO 11-21 04:00:00 [`.
+# The prefix of vLLM's log lines: `INFO 11-21 04:00:00 [`.
 _WRITTEN = re.compile(r"\b(?:INFO|WARNING|ERROR|DEBUG) (\d\d-\d\d \d\d:\d\d:\d\d) \[")
 _SHOWN_PACKAGES = (
     *("vllm", "flashinfer", "flashinfer-python", "torch", "triton", "transformers", "nvidia-nccl-cu13"),
@@ -40,8 +40,8 @@ _SHOWN_PACKAGES = (
 
 
 def crash_report(workspace: Workspace, text: str | None, node: str | None = None) -> tuple[str, str]:
-    """The name of the server called ``text`` (None: the only one), and the report on it as Markdown, without secrets
-    and names. Raises UsageError if there is neither a server nor the log of a failed start."""
+    """The name of the server called ``text`` (None: the only server), and the report as Markdown, without secrets and
+    names. Raises UsageError if there is neither a server nor the log of a failed start."""
     server = None
     with suppress(EngineError):
         server = running.pick(workspace.project, running.find_all(workspace), text)
@@ -54,7 +54,7 @@ def crash_report(workspace: Workspace, text: str | None, node: str | None = None
 
 
 def _of_container(server: running.RunningServer, node: str | None) -> tuple[list[str], str]:
-    """The lines of the container that ended, or of the head, and how it ended."""
+    """The log of the container that ended, or else of the head, and how the container ended."""
     ended = [member for member in server.members if not member.service.is_up]
     member = next((each for each in server.members if node and each.node == node), None) or (ended or [server.head])[0]
     service = member.service
@@ -62,14 +62,14 @@ def _of_container(server: running.RunningServer, node: str | None) -> tuple[list
     if service.is_up and not service.restarts:
         return lines, "is up"
     times = f"was started again {words.counted(service.restarts, 'time')}" if service.restarts else ""
-    if service.is_up and not service.exit_code:  # it runs again
+    if service.is_up and not service.exit_code:  # it is running again
         return lines, times
     lines.append(server_log.end_line(service.exit_code, out_of_memory=service.out_of_memory))
     return lines, f"ended with exit code {service.exit_code}{f', and {times}' if times else ''}"
 
 
 def _of_file(workspace: Workspace, text: str | None, node: str | None) -> tuple[str, list[str], str]:
-    """The name of the server whose failed start left the latest log, its lines, and how it ended."""
+    """The name of the server with the latest log of a failed start, the lines of the log, and how the server ended."""
     selected = _selected(workspace, text) if text else None
     wanted = container.service_name(selected.recipe.name) if selected else text or ""
     logs = readiness.kept_logs(workspace.project, wanted, node or "")
@@ -86,7 +86,7 @@ def _of_file(workspace: Workspace, text: str | None, node: str | None) -> tuple[
 
 
 def _selected(workspace: Workspace, text: str, image: str = "") -> selection.SelectedImage | None:
-    """The numbered image for a model or a recipe, or its number ``image``; None if it is not found."""
+    """The image that serves a model or a recipe, or its number ``image`` if given. None if no image is found."""
     with suppress(BuilderError):
         lock = lock_file.read_project_lock(workspace.project)
         selected = selection.select_image(workspace.project, lock, text)
@@ -99,23 +99,23 @@ def _selected(workspace: Workspace, text: str, image: str = "") -> selection.Sel
 
 
 def last_minute(lines: Sequence[str]) -> Iterator[str]:
-    """The lines of the last minute by vLLM's times; the last lines if it writes none."""
+    """The lines of the last minute, by vLLM's timestamps. Without timestamps, the last lines."""
     moments = [(index, moment) for index, line in enumerate(lines) if (moment := _moment(line))]
-    # Lines without a time belong to what was logged before them. A log may go on into the next year.
+    # A line without a timestamp belongs to the lines before it. A log may continue into the next year.
     earlier = [index for index, moment in moments if _LAST < (moments[-1][1] - moment) % _YEAR < _YEAR / 2]
     start = max(earlier[-1] + 1 if earlier else 0, len(lines) - _MOST_LINES)
     yield from (line.rpartition("\r")[2][:_LONGEST_LINE] for line in lines[start:])
 
 
 def _moment(line: str) -> datetime | None:
-    """The time that vLLM wrote into a line. It has no year: in a leap year every day exists."""
+    """The timestamp of a log line. It has no year; the year 2024 is used because a leap year contains every date."""
     match = _WRITTEN.search(line)
-    with suppress(ValueError):  # it is not a time
+    with suppress(ValueError):  # not a valid date
         return datetime.strptime(f"2024-{match[1]}", "%Y-%m-%d %H:%M:%S") if match else None  # noqa: DTZ007
     return None
 
 
-# The text.
+# The text of the report.
 
 
 def _content(
@@ -153,10 +153,10 @@ def _content(
         yield f"chosen by vLLM: {choice}: {', '.join(values)}"
     if selected:
         yield from (f"advisory: {each}" for each in why.present_advisories(workspace.project, selected, machines))
-    with suppress(BuilderError):  # no state is recorded in which it worked
+    with suppress(BuilderError):  # no earlier working state is recorded
         yield from _since(why.explain_change(workspace, model)) if model else ()
     yield ""
-    yield "````"  # four: the log may have three
+    yield "````"  # four, because the log may contain three
     yield from last_minute(lines)
     yield "````"
 
@@ -191,7 +191,7 @@ def _machine_line(machine: machine_record.Machine) -> str:
     return "; ".join(filter(None, parts)) or "unknown"
 
 
-# Words that any log has.
+# Words that occur in any log.
 _COMMON = frozenset({"root", "localhost", "/root", "user", "vllm", "node", "default", "ubuntu", "builder", "model"})
 
 
@@ -211,7 +211,7 @@ def _names(project: Project, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_report(path: Path, text: str) -> None:
-    """Raises UsageError."""
+    """Writes the report. Raises UsageError if the file cannot be written."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

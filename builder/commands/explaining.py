@@ -1,4 +1,4 @@
-"""This page explains exit codes and keys of files, from the docstrings of errors and from the schemas."""
+"""Explanations of exit codes and keys of files, from the docstrings of errors and from the schemas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from builder import definitions, evidence, lock
 from builder.base import errors
 from builder.base.values import dataclass, replace
 
-# The exit codes of the program, and what each means: the docstrings of the errors that have them.
+# The exit codes of the program. Their meanings are the docstrings of the errors that have them.
 
 _FIXED = {
     0: "done",
@@ -40,8 +40,8 @@ def every() -> tuple[ExitCode, ...]:
     return tuple(ExitCode(code, tuple(texts)) for code, texts in sorted(meanings.items()))
 
 
-# The keys of the files that users write and that this program writes, and of the JSON that commands print: what each
-# holds, and what it is for, from their schemas.
+# The keys of the files that users or this program write, and of the JSON that commands print. Their values and purposes
+# come from the schemas.
 
 _DEFINITIONS = Path(definitions.__file__).parent / "schemas"
 SCHEMAS = {
@@ -61,7 +61,7 @@ OUTPUTS = {
         *("rollback", "doctor", "recipes-check"),
     )
 }
-"""The JSON Schema of what commands print with ``--json``."""
+"""The JSON Schema of each command's output with ``--json``."""
 
 _TYPES = {
     "object": "mapping",
@@ -76,8 +76,8 @@ _NEEDED = ", needed"
 
 @dataclass(frozen=True)
 class FileKey:
-    """A key: its path in the file (``NAME`` stands for a name that the user chooses, ``[]`` for each item of a list),
-    the kind of its value, and what it is for."""
+    """A key: its path in the file, the kind of its value, and its purpose. In the path, ``NAME`` means a name that the
+    user chooses, ``[]`` each item of a list."""
 
     path: str
     kind: str
@@ -86,7 +86,7 @@ class FileKey:
 
 @dataclass(frozen=True)
 class DescribedFile:
-    """A file: what it is called, a line about it, and all its keys."""
+    """A file: its name, a line about it, and all its keys."""
 
     name: str
     about: str
@@ -94,12 +94,12 @@ class DescribedFile:
 
 
 def every_key() -> tuple[DescribedFile, ...]:
-    """All files, in the order in which `builder schema` lists them."""
+    """All files, in the order of `builder schema`."""
     return tuple(_described(path) for path in SCHEMAS.values())
 
 
 def outputs() -> dict[str, DescribedFile]:
-    """The JSON that commands print, described as files are, by the name of the schema. Every key is always there."""
+    """The JSON output of commands, described like files, by the name of the schema. Every key is always present."""
     described = {name: _described(path) for name, path in OUTPUTS.items()}
     return {
         name: replace(each, keys=tuple(replace(key, kind=key.kind.removesuffix(_NEEDED)) for key in each.keys))
@@ -114,7 +114,7 @@ def _described(path: Path) -> DescribedFile:
 
 
 def _keys(node: dict[str, Any], whole: dict[str, Any], prefix: str, seen: dict[str, str]) -> Iterator[FileKey]:
-    """Every key below ``node``, depth first. ``seen`` maps each part that several keys share to its first path."""
+    """Every key below ``node``, depth first. ``seen`` has the first path of each definition that several keys share."""
     for form in _forms(node, whole):
         for key, value in form.get("properties", {}).items():
             target = _followed(value, whole)

@@ -1,4 +1,4 @@
-"""These commands move a numbered image between machines as a file."""
+"""Commands that move a numbered image between machines as a file."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 def export_image(
     workspace: Workspace, text: str, path: Path, *, replace: bool, with_caches: bool = False
 ) -> tuple[ImageName, int, int]:
-    """Writes the image called ``text`` into the file ``path``, ``with_caches`` that its next start here would use;
-    returns it with the bytes and the layers of the file. Raises UsageError for an unknown number and for a file that
-    exists, unless ``replace``; ImageStateError where the engine lacks the image; TransferError, and leaves no file."""
+    """Writes the image called ``text`` to the file ``path``. ``with_caches`` adds the compile caches that its next
+    start here would use. Returns the image's name, and the bytes and layers of the file. Raises UsageError if the
+    number is unknown, or if the file exists (unless ``replace``). Raises ImageStateError if the engine lacks the image.
+    Raises TransferError if the export fails; no file remains."""
     lock = lock_file.read_project_lock(workspace.project)
     name, recorded = status.named_number(workspace.project, lock, text)
     adopted.require_present(workspace.engine, name, recorded)
@@ -60,7 +61,8 @@ def export_image(
 
 
 def _build_files(project: Project, name: ImageName, recorded: NumberedImage, report: Report) -> dict[str, StagedFile]:
-    """The files of the number's build directory; none, with a report, where another machine would not take them."""
+    """The files of the number's build directory. Empty, with a reported reason, if another machine would reject
+    them."""
     folder = build_directory.path_of(project, name)
     try:
         if recorded.adopted is None:
@@ -78,7 +80,7 @@ def _build_files(project: Project, name: ImageName, recorded: NumberedImage, rep
 
 
 def _write_blobs(endpoint: Endpoint, name: ImageName, writer: Writer, report: Report) -> tuple[Descriptor, Manifest]:
-    """Writes every blob of the image as the engine saves it, each compared with its digest."""
+    """Writes every blob of the image from the engine, and compares each with its digest."""
     details = images.inspect_image(endpoint, str(name))
     total = details.size if details else 0
     on_progress = delayed_progress(report, str(name))
@@ -94,13 +96,13 @@ def _write_blobs(endpoint: Endpoint, name: ImageName, writer: Writer, report: Re
         raise TransferError(message, hint="run the command again") from None
 
 
-# The import-image command: adds a numbered image from a file that `export-image` wrote on another machine.
+# The import-image command: adds a numbered image from a file of `export-image` on another machine.
 
 
 @dataclass(frozen=True)
 class ImportedImage:
-    """The imported image: the number of ``layers`` and ``bytes`` read from the file, 0 if the image was here
-    ``already``; if images.lock ``lacked`` it; the ``models`` that the import paired with it."""
+    """The imported image. ``layers`` and ``bytes`` count what was read from the file: 0 if the engine had the image
+    ``already``. ``lacked`` is true if images.lock lacked the number. ``models`` are newly paired with it."""
 
     image: ImageName
     already: bool
@@ -112,9 +114,9 @@ class ImportedImage:
 
 
 def import_image(workspace: Workspace, path: Path) -> ImportedImage:
-    """Adds the number in the file: image, build directory, record; current numbers and pairings stay. Raises UsageError
-    and TransferError for a file that cannot be read or is not whole, ImageStateError where the number has other content
-    here; changes nothing then."""
+    """Adds the number in the file, with its image, build directory and record. Existing current numbers and pairings
+    stay. Raises UsageError or TransferError if the file is unreadable or incomplete, ImageStateError if the number has
+    different content here. After an error, nothing is changed."""
     with archive.opened(path) as (contents, file):
         name = contents.name
         work_folder.recover(workspace)
@@ -139,7 +141,7 @@ def import_image(workspace: Workspace, path: Path) -> ImportedImage:
 
 
 def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> None:
-    """Raises ImageStateError where the number is another image in images.lock, in the engine or in builds/."""
+    """Raises ImageStateError if the number means a different image in images.lock, in the engine or in builds/."""
     recorded = lock.image(contents.name)
     if recorded is not None and recorded.fingerprint != contents.fingerprint:
         raise ImageStateError(
@@ -160,7 +162,8 @@ def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> Non
 
 
 def _same(folder: Path, contents: Archive) -> bool:
-    """True if the build directory is that of the file. The part of images.lock in it may differ: it is no input."""
+    """True if the build directory equals the build directory in the file. Its excerpt of images.lock may differ,
+    because it is not an input of the build."""
     try:
         existing = {
             file.relative_to(folder).as_posix(): files.read_plain_file(file, plan_model.LARGEST_FILE)
@@ -173,8 +176,8 @@ def _same(folder: Path, contents: Archive) -> bool:
 
 
 def _load(endpoint: Endpoint, path: Path, contents: Archive, file: IO[bytes], job: WorkFolder, report: Report) -> None:
-    """Loads the image into the engine under the temporary tag of the work folder. Raises TransferError where it is not
-    the image that the file's record describes."""
+    """Loads the image into the engine under the temporary tag of the work folder. Raises TransferError if the image
+    differs from the record in the file."""
     size, pieces = archive.load_stream(contents, file, path, job.tag)
     on_progress = delayed_progress(report, str(contents.name))
 
@@ -193,7 +196,7 @@ def _load(endpoint: Endpoint, path: Path, contents: Archive, file: IO[bytes], jo
 
 
 def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
-    """Gives the loaded image the number that it has on the other machine; returns images.lock after it."""
+    """Gives the loaded image its number from the other machine; returns the new images.lock."""
     details = images.inspect_image(workspace.engine, job.tag)
     if details is None:
         raise ImageStateError(f"{contents.name} was removed from the engine meanwhile", hint="run the command again")
@@ -207,9 +210,9 @@ def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
 
 
 def _with_archive(workspace: Workspace, lock: Lock, contents: Archive) -> Lock:
-    """Returns ``lock`` with the number of the archive. Models without a pairing are paired with it if it has the
-    evidence that they require. It becomes current if its repository has no current number and no model lacks evidence.
-    The pins of its build count if there are none."""
+    """Returns ``lock`` with the number of the archive. A model without a pairing is paired with the number if the
+    number has the required evidence. The number becomes current if its repository has no current number and no model
+    lacks evidence. Pins of the build are used only where ``lock`` has none."""
     name = contents.name
     after = merging.adopt(lock, replace(contents.part, pins=_pins(contents)))
     after = after.with_image(name, replace(after.images[name.repository].numbers[name.number], pruned=None))
@@ -224,7 +227,7 @@ def _with_archive(workspace: Workspace, lock: Lock, contents: Archive) -> Lock:
         workspace.report(Message(f"{lacks}: `builder pair {model} {name}` says what is missing"))
     after = replace(after, models={model: paired for model, paired in after.models.items() if model not in waiting})
     repository = after.images[name.repository]
-    if repository.current or waiting:  # as after a build, `latest` waits with the models
+    if repository.current or waiting:  # `latest` also waits, as after a build
         return after
     return after.with_repository(name.repository, repository.with_current(name.number))
 

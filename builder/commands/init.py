@@ -1,4 +1,4 @@
-"""The init and migrate commands make a project of a folder or of an existing checkout; edited files stay."""
+"""The init and migrate commands make a project of a folder or of an existing checkout. Edited files stay unchanged."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CHECKOUT = "spark-vllm-docker"
 
 
 def machine_findings(project: projects.Project, environ: Mapping[str, str], proc: Path = PROC) -> Iterator[Diagnosis]:
-    """Tells what this machine has that a project can use: one after the other, as it is looked up."""
+    """Yields the parts of this machine that a project can use; each part is reported as soon as it is found."""
     yield _machine(machines.read_spark_facts(environ, proc), proc)
     try:
         workspace = open_workspace(project, environ, ignore)
@@ -54,7 +54,7 @@ def machine_findings(project: projects.Project, environ: Mapping[str, str], proc
         yield Diagnosis("engine", "ok", text)
     except BuilderError as error:
         yield Diagnosis("engine", "warning", error.message, error.hint)
-    # Checkouts usually lie in the user's home, and beside the project.
+    # Checkouts are usually in the user's home folder or beside the project.
     places = (Path(environ.get("HOME") or "/"), project.root.parent)
     for folder in dict.fromkeys((place / _CHECKOUT).resolve() for place in places):
         with suppress(BuilderError, OSError):
@@ -82,16 +82,15 @@ def _machine(spark: machines.SparkFacts | None, proc: Path) -> Diagnosis:
     return Diagnosis("machine", "ok", f"DGX Spark: {chip}{driver}{memory}")
 
 
-# The init command: makes a project of a folder, from the files that come with this program. The folder `_LAST` makes it
-# one, and is put in place once everything else is there.
+# The init command: makes a project from the files of this program. The folder `_LAST` marks a project, and comes last.
 
 _LAST = "dockerfiles"
 
 
 @dataclass(frozen=True)
 class InitResult:
-    """A project that was made. ``reason`` says why it has these contents, if the user did not choose them; ``first`` is
-    the recipe to begin with; ``kept`` are files that were left unchanged; ``git`` if a repository was begun."""
+    """The new project. ``reason`` explains the choice of contents if the user did not choose them. ``first`` is the
+    first recipe to try. ``kept`` are files that were left unchanged. ``git`` is true if a repository was created."""
 
     project: projects.Project
     selection: Selection
@@ -105,10 +104,11 @@ class InitResult:
 def init_project(
     folder: Path, contents: Contents | None, environ: Mapping[str, str], proc: Path = PROC, *, git: bool = False
 ) -> InitResult:
-    """Makes a project in ``folder`` with these ``contents``, or those that suit this machine, and with ``git`` a
-    repository. A killed process leaves no project, or all of it; run again, this completes it. Raises ConflictError,
-    with nothing written, where the folder is a project already, lies in one, or has other files of these names;
-    UsageError for a folder that cannot be one, LockError where images.lock was lost."""
+    """Makes a project in ``folder`` with these ``contents``, or with contents that suit this machine. ``git`` also
+    makes a repository. A killed process leaves either no project or a complete one; the next run continues.
+
+    Raises ConflictError if the folder is a project, is inside a project, or contains different files with these names;
+    nothing is written. Raises UsageError if the folder cannot be a project, LockError if images.lock was lost."""
     root = _folder(folder, environ)
     contents, reason = (contents, "") if contents else suited(proc)
     selected = shipped.select(contents)
@@ -119,7 +119,7 @@ def init_project(
         raise ConflictError(message, hint="move them away, or name another folder")
     last = [each for each in planned if each.path.startswith(f"{_LAST}/")]
     has_lock = project.lock.exists()
-    lock_file.read_project_lock(project)  # a damaged or lost lock is an error before anything is written
+    lock_file.read_project_lock(project)  # reports a damaged or lost lock before anything is written
     files.make_folder(root)
     shipped.write_shipped(project, [each for each in planned if each.state != "same" and each not in last])
     staged = project.state / "new-files"
@@ -150,7 +150,7 @@ def suited(proc: Path) -> tuple[Contents, str]:
 
 
 def _first(selected: Selection, proc: Path) -> str | None:
-    """The recipe whose image takes least to make, of those that this machine can serve where there are such."""
+    """The recipe whose image is the fastest to build, if possible among the recipes that this machine can serve."""
     if suited(proc)[0] == "cpu" and selected.contents == "all":
         without_gpu = shipped.select("cpu").recipes
         return next((file for file in selected.recipes if file in without_gpu), None)
@@ -158,7 +158,8 @@ def _first(selected: Selection, proc: Path) -> str | None:
 
 
 def _folder(folder: Path, environ: Mapping[str, str]) -> Path:
-    """The folder to make a project of. Raises UsageError for a file, for / and for the home folder."""
+    """The folder to make a project of. Raises UsageError for a file, for / and for the home folder. Raises
+    ConflictError for a project and for a folder inside one."""
     root = folder.expanduser().resolve()
     if root.exists() and not root.is_dir():
         raise UsageError(f"{folder} is a file", hint="name a folder; it need not exist")
@@ -177,7 +178,7 @@ def _folder(folder: Path, environ: Mapping[str, str]) -> Path:
 
 
 def _put_last(project: projects.Project, staged: Path, planned: Sequence[PlannedFile]) -> None:
-    """Writes the folder that makes a project aside, and puts it in its place in one step."""
+    """Writes the folder that marks a project to a temporary place, then moves it into place in one step."""
     for each in planned:
         path = staged / each.path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,13 +187,13 @@ def _put_last(project: projects.Project, staged: Path, planned: Sequence[Planned
     files.put_folder_in_place(staged / _LAST, project.dockerfiles)
 
 
-# The ``init --update`` command brings files that are newer in this release into a project.
+# The ``init --update`` command: brings newer files of this release into a project.
 
 
 @dataclass(frozen=True)
 class InitUpdate:
-    """The files that a project would get, the ``pins`` of definitions that have none here, and the record of what was
-    written before. ``before`` is the release whose files it has, empty where none is recorded."""
+    """The files that a project would get, the ``pins`` of definitions without pins here, and the record of the last
+    update. ``before`` is the recorded release of the project's files; empty if there is none."""
 
     project: projects.Project
     contents: Contents
@@ -204,18 +205,18 @@ class InitUpdate:
 
     @property
     def writable(self) -> tuple[PlannedFile, ...]:
-        """The files that are written without anything being lost."""
+        """The files that can be written without losing anything."""
         return tuple(each for each in self.files if each.state in {"new", "newer"})
 
     @property
     def edited(self) -> tuple[PlannedFile, ...]:
-        """The files that were edited here, and of which this release has another one."""
+        """The files that were edited here and differ from this release."""
         return tuple(each for each in self.files if each.state == "edited")
 
 
 def plan_update(project: projects.Project, contents: Contents | None) -> InitUpdate:
-    """Compares the project with the files of this release: with the contents that it was made with, or ``contents``.
-    Nothing is written. Raises FileProblemsError for a damaged record."""
+    """Compares the project with the files of this release, for ``contents`` or for the project's recorded contents.
+    Writes nothing. Raises FileProblemsError if the record is damaged."""
     recorded = shipped.read_shipped_record(project)
     wanted = contents or (recorded.contents if recorded else "all")
     selected = shipped.select(wanted)
@@ -227,9 +228,9 @@ def plan_update(project: projects.Project, contents: Contents | None) -> InitUpd
 
 
 def update_project(update: InitUpdate, environ: Mapping[str, str], *, force: bool = False) -> tuple[str, ...]:
-    """Writes the files that lose nothing, and with ``force`` over edited ones; returns what was written. An update that
-    was killed is completed by the next one. Pins do not move: a definition without pins here gets the shipped ones.
-    Raises ConflictError where a file was changed since it was shown, and OSError."""
+    """Writes the files that lose nothing; with ``force``, also replaces edited files. Returns the written files. The
+    next update completes an update that was killed. Pins do not move, but a definition without pins here gets the
+    shipped pins. Raises ConflictError if a file changed after it was shown, and OSError."""
     chosen = [*update.writable, *(update.edited if force else ())]
     now = shipped.plan_shipped(update.project, {each.path: each.file for each in chosen}, update.record)
     changed = [each.path for each, shown in zip(now, chosen, strict=True) if each.before != shown.before]
@@ -254,15 +255,15 @@ def update_project(update: InitUpdate, environ: Mapping[str, str], *, force: boo
     return tuple(written)
 
 
-# The ``migrate`` command takes over a checkout of spark-vllm-docker, with its recipes, mods, settings and images. What
-# the project has already stays, unless it is to be replaced, or came with this program and nobody edited it.
+# The ``migrate`` command: takes over a checkout of spark-vllm-docker with its recipes, mods, settings and images.
+# Existing files of the project stay, except with ``--replace``, or if they came with this program and are unedited.
 
 
 @dataclass(frozen=True)
 class Migration:
-    """The plan of a migration. ``problems`` are those of its recipes by name; ``run_time`` says why a mod cannot be
-    baked; ``missing`` are named mods that are neither here nor there, each with the remedy, if one is known.
-    ``settings`` is None without an ``.env``."""
+    """The plan of a migration. ``problems`` has the problems of recipes, by name. ``run_time`` has the reasons why mods
+    cannot be baked. ``missing`` are mods that recipes name but that neither the checkout nor the project has, each with
+    a remedy if one is known. ``settings`` is None if there is no ``.env``."""
 
     checkout: Checkout
     upstream: UpstreamCommit | None
@@ -277,7 +278,7 @@ class Migration:
 
     @property
     def wanted(self) -> tuple[copies.PlannedCopy, ...]:
-        """The parts that would be written, mods before the recipes that name them."""
+        """The parts to write. Mods come before recipes, because recipes name mods."""
         states = ("new", "unrecorded", "shipped", *(["differs"] if self.replace else []))
         return tuple(part for part in self.parts if part.state in states)
 
@@ -288,7 +289,7 @@ class Migration:
 
 @dataclass(frozen=True)
 class MigrationResult:
-    """The written parts of a migration, the images that got numbers, and what failed, each with its error."""
+    """The written parts, the images that got numbers, and the error of each part that failed."""
 
     written: tuple[copies.PlannedCopy, ...]
     settings_written: bool
@@ -305,10 +306,9 @@ def plan_migration(
     replace: bool = False,
     with_images: bool = True,
 ) -> Migration:
-    """Plans to take over the checkout at ``path``: the recipes named, or all, with the mods that they name. Writes
-    nothing. ``env_file`` is read in place of its ``.env``. With ``replace`` what differs here is replaced; without
-    ``with_images`` no image gets a number. Raises UsageError for a folder that is not a checkout, and for a recipe that
-    it does not have."""
+    """Plans to take over the checkout at ``path``: the named recipes, or all recipes, with their mods. Writes nothing.
+    ``env_file`` is read instead of the checkout's ``.env``. ``replace`` replaces files that differ here. Without
+    ``with_images``, no image gets a number. Raises UsageError if the folder is not a checkout or lacks a recipe."""
     project, there = workspace.project, checkout.find_checkout(path)
     if there.root == project.root.resolve():
         raise UsageError(f"{path} is this project itself", hint="name the spark-vllm-docker checkout to migrate")
@@ -351,7 +351,7 @@ def plan_migration(
 
 
 def _plan_settings(workspace: Workspace, path: Path, notes: list[str], *, replace: bool) -> SettingsPlan | None:
-    """Plans the settings of an ``.env``, if there is one; adds to ``notes`` what is wrong with it."""
+    """Plans the settings of an ``.env`` file, if it exists, and adds its problems to ``notes``."""
     if not path.exists():
         return None
     env = checkout.parse_env_file(read_text(path, str(path)), str(path))
@@ -363,7 +363,7 @@ def _plan_settings(workspace: Workspace, path: Path, notes: list[str], *, replac
 
 
 def migrate(workspace: Workspace, migration: Migration) -> MigrationResult:
-    """Does what was planned. What cannot be done does not keep the rest from being done."""
+    """Carries out the plan. After an error in one part, the other parts continue."""
     written: list[copies.PlannedCopy] = []
     adopted: list[keeping.AdoptedImage] = []
     errors: list[tuple[str, BuilderError]] = []

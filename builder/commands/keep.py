@@ -1,4 +1,4 @@
-"""The keep and release commands: an image that is kept stays when others are pruned. They import nothing heavy."""
+"""The keep and release commands: pruning never removes a kept image. They import nothing heavy."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def keep_image(workspace: Workspace, text: str, *, kept: bool) -> tuple[ImageName, bool]:
-    """Keeps or releases the image called ``text``; returns its name, and true if that changed anything. Raises
-    UsageError where images.lock has no such image."""
+    """Keeps or releases the image called ``text``. Returns its name, and true if that changed anything. Raises
+    UsageError if images.lock has no such image."""
     name, _ = status.named_number(workspace.project, lock_file.read_project_lock(workspace.project), text)
     with images_lock.transaction(workspace) as transaction:
         _, image = status.named_number(workspace.project, transaction.lock, str(name))

@@ -1,4 +1,4 @@
-"""These commands adopt an image that exists already, and prune the images that are no longer needed.
+"""Commands that adopt existing images, and prune images that are no longer needed.
 
 A pruned number stays on record. An image that is current, kept or paired is never pruned, nor are the images below it.
 """
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from builder.serving.model_weights import PairingSource
 
 
-# The adopt command: an image of the engine that was built elsewhere gets the next number of its repository, as it is.
-# Nothing is built and nothing is copied: the number is one more name for the same content.
+# The adopt command: gives an image that was built elsewhere the next number of its repository. Nothing is built or
+# copied: the number is another name for the same content.
 
 
 @dataclass(frozen=True)
 class AdoptedImage:
-    """The number of an adopted image, and its record. ``already`` is true where it had the number before; ``restored``
-    where the engine lacked that number, which has its tag again. ``models`` were paired with it now; ``current`` is the
-    current number of the repository. ``packages`` counts its Python packages; ``unknown`` says why its software is not
-    known, and is empty where it is."""
+    """The number of an adopted image, and its record. ``already`` is true if the image already had the number.
+    ``restored`` is true if the engine lacked the number, which got its tag back. ``models`` are newly paired with it.
+    ``current`` is the current number of the repository. ``packages`` counts its Python packages. ``unknown`` explains
+    why its software is unknown; empty if the software is known."""
 
     image: ImageName
     record: NumberedImage
@@ -62,11 +62,12 @@ def adopt_image(
     *,
     promote: bool = True,
 ) -> AdoptedImage:
-    """Gives ``image``, a name or an id in the engine, the next number of ``repository`` (None for its own), paired with
-    ``models``, and as the current one if ``promote``. An image that has a number there keeps that one, and gets its tag
-    again where the engine lacks it. Raises ImageStateError where the engine has no such image, UsageError where its
-    repository cannot be told, or is no name for one, ImageContentsError where it is to serve a model and no vLLM is
-    found in it."""
+    """Gives ``image``, a name or an id in the engine, the next number of ``repository`` (None: its own repository).
+    Pairs ``models`` with it, and makes it current if ``promote``. An image that already has a number in the repository
+    keeps the number, and gets its tag back if the engine lacks the tag.
+
+    Raises ImageStateError if the engine has no such image. Raises UsageError if the repository is unknown or its name
+    is invalid. Raises ImageContentsError if the image should serve a model, but no vLLM was found in it."""
     work_folder.recover(workspace)
     lock = lock_file.read_project_lock(workspace.project)
     details = adopted.find_image_to_adopt(workspace.engine, image)
@@ -83,7 +84,7 @@ def adopt_image(
         named = _keep(workspace, repository, details, job)
         contents, sources = adopted.look_into(workspace, image, details, job.labels)
         _require_vllm(models, details, sources, contents.unknown)
-        own_labels = making.read_labels(details.labels)  # another project built it, or what it stands on
+        own_labels = making.read_labels(details.labels)  # labels of another project that built the image or its base
         record = NumberedImage(
             built=words.now(),
             definition="",
@@ -99,7 +100,7 @@ def adopt_image(
             raise ImageStateError(f"{image} cannot be recorded: {reason}")
         files = {adopted.FILE: StagedFile(adopted.dump(contents))}
         with images_lock.transaction(workspace) as transaction:
-            # Another process may have adopted it meanwhile.
+            # Another process may have adopted the image in the meantime.
             if (name := _numbered(transaction.lock, repository, details)) is None:
                 name = transaction.next_name(repository, record.fingerprint)
                 own_part = _recorded(Lock(), name, record, pairings, promote=promote)
@@ -119,8 +120,8 @@ def adopt_image(
 
 
 def _require_vllm(models: Sequence[str], details: ImageDetails, versions: Collection[str], unknown: str) -> None:
-    """Raises ImageContentsError where models are to be served by an image that has no vLLM among its ``versions``, and
-    whose labels name none either: this engine may not be able to look into it."""
+    """Raises ImageContentsError if models require vLLM, but neither the image's ``versions`` nor its labels contain
+    vLLM. The labels count because this engine may not be able to read the image."""
     own_labels = making.read_labels(details.labels)
     if models and "vllm" not in {*versions, *(own_labels.versions if own_labels else ())}:
         message = f"{unknown}, so the image cannot be paired with {', '.join(models)}. Nothing was recorded"
@@ -136,8 +137,8 @@ def _numbered(lock: Lock, repository: str, details: ImageDetails) -> ImageName |
 
 
 def _keep(workspace: Workspace, repository: str, details: ImageDetails, job: work_folder.WorkFolder) -> str:
-    """A name of an image, which gets one until it has its number where it has none. Were this killed in between, it
-    would else be deleted as what a killed build left; as its only name, this one stays."""
+    """Returns a name of the image. An image without a name gets one until it has its number; otherwise, after a kill,
+    it would be deleted as a leftover. A tag that is the image's only name is never removed."""
     if details.tags:
         return details.tags[0]
     tag = f"{repository}:adopting-{details.id.removeprefix('sha256:')[:12]}"
@@ -166,8 +167,8 @@ def _paired(lock: Lock, name: ImageName, pairings: Mapping[str, PairingSource], 
 def _again(
     workspace: Workspace, name: ImageName, details: ImageDetails, pairings: Mapping[str, PairingSource]
 ) -> AdoptedImage:
-    """Gives an image that has a number the tag of that number, if the engine lacks it, and pairs it with models. Raises
-    ImageStateError where the tag names other content."""
+    """Gives a numbered image its tag again if the engine lacks the tag, and pairs it with models. Raises
+    ImageStateError if the tag names different content."""
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
         record = lock.images[name.repository].numbers[name.number]
@@ -203,17 +204,16 @@ def _result(lock: Lock, name: ImageName, contents: adopted.AdoptedContents, mode
     )
 
 
-# The prune command: plans which images are no longer needed and what their removal frees, then removes them. The
-# files that they compiled on this machine go with them, and so do the cached metadata of wheels that are no longer
-# pinned, and downloads that no mod names any more. A number that is current, kept or paired with a model stays, and
-# so does every image that one of these was built on. An image that a model was paired with before may go: its number
-# stays recorded, and can be built again.
+# The prune command: plans which images are no longer needed and how much space they free, then removes them. It also
+# removes their compile caches on this machine, cached metadata of wheels that are no longer pinned, and downloads that
+# no mod names. A number that is current, kept or paired with a model stays, and so do the images below it. An image
+# that was paired earlier may go: its number stays recorded and can be built again.
 
 
 @dataclass(frozen=True)
 class RemovableImage:
-    """An image to remove. ``frees`` is the uncompressed size, in bytes, of the layers that no other image has: nothing
-    where another project in the engine has the number, too, which is its ``holder``."""
+    """An image to remove. ``frees`` is the uncompressed size, in bytes, of the layers that no other image has. It is 0
+    if another project in the engine also has the number; ``holder`` is that project."""
 
     name: ImageName
     built: str
@@ -223,11 +223,11 @@ class RemovableImage:
 
 @dataclass(frozen=True)
 class PrunePlan:
-    """The plan of a prune. ``kept`` has every reason for each image that stays. ``nameless`` are ids of images that
-    builds of this project left behind, and names of images of others that nothing stands on any more; ``compiled`` are
-    the compile caches of the images that go, and of those that went before. ``fetched`` are files that were fetched for
-    pins and mods that no longer name them, with their bytes on disk. ``layers`` is the uncompressed size, in bytes, of
-    all layers that go, each counted once."""
+    """The plan of a prune. ``kept`` has every reason for each image that stays. ``nameless`` are ids of leftover images
+    of this project's builds, and names of foreign base images that no image needs any more. ``compiled`` are the
+    compile caches of images that go now or went earlier. ``fetched`` are fetched files that no pin or mod names any
+    more, with their bytes on disk. ``layers`` is the uncompressed size, in bytes, of all layers that go, each counted
+    once."""
 
     going: tuple[RemovableImage, ...]
     kept: dict[ImageName, tuple[str, ...]]
@@ -250,8 +250,8 @@ class PrunePlan:
 
 @dataclass(frozen=True)
 class Pruned:
-    """The result of a prune. ``compiled`` are the numbers whose compiled files are gone; ``refused`` says why something
-    stayed after all; ``cache`` is the size, in bytes, of BuildKit's own copies of the layers that it removed."""
+    """The result of a prune. ``compiled`` are the numbers whose compile caches were removed. ``refused`` has the
+    reasons why something stayed. ``cache`` is the size, in bytes, of BuildKit's own copies of the removed layers."""
 
     gone: tuple[ImageName, ...]
     compiled: tuple[ImageName, ...]
@@ -260,18 +260,18 @@ class Pruned:
 
 
 def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: datetime) -> PrunePlan:
-    """Plans a prune in which, of each repository, the ``keep`` newest numbers stay and those built less than
-    ``older_than`` ago. Removes nothing. Raises EngineError where no engine answers."""
-    images_lock.recover_transaction(workspace)  # what a prune that was killed still had to do is no longer planned
+    """Plans a prune. In each repository, the ``keep`` newest numbers stay, and numbers that are younger than
+    ``older_than``. Removes nothing. Raises EngineError if no engine answers."""
+    images_lock.recover_transaction(workspace)  # completes a killed prune: its remaining steps are not planned again
     lock, own_id = lock_file.read_project_lock(workspace.project), claims.existing_identity(workspace.project)
     states, tags = status.image_states(workspace, lock)
     every = {image.id: image for image in images.all_images(workspace.engine)}
     others_have = claims.of_others(workspace.engine, own_id)
-    # Pruned here before, and here because another project has them.
+    # Numbers that were pruned here, and those that stayed only because another project has them.
     pruned = [name for name in states if (record := lock.image(name)) and record.pruned]
     left = {name for name in pruned if claims.holder_of(others_have, name)}
-    # A number that was pruned and is back (a container used it, or it was pulled) is present as well. One that was
-    # removed since its state was read is not.
+    # A pruned number may be present again, because a container used it or it was pulled. An image may also have been
+    # removed after its state was read.
     numbered = {
         name: every[tags[str(name)]]
         for name, state in states.items()
@@ -287,7 +287,7 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
     going = {name: numbered[name] for name in sorted(reasons) if not reasons[name]}
     holders = {name: claims.holder_of(others_have, name) for name in going}
     kept = [image for name, image in numbered.items() if reasons[name] or holders[name]]
-    # Reading all build directories takes a while, and is for nothing where every image has a name.
+    # Reading all build directories is slow, and is not needed if every image has a name.
     if any(retention.is_untagged(image) for image in others.values()):
         nameless |= retention.superseded_bases(workspace.engine, workspace.project, lock, kept)
     going_ids = {image.id for image in nameless.values()}
@@ -321,7 +321,7 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
 
 
 def _paired_revisions(lock: Lock) -> set[str]:
-    """The revisions of all models' pairings: the present ones, and those that a rollback may return to."""
+    """The revisions of all pairings: the present pairings, and the earlier pairings, which a rollback may restore."""
     pairings = (pairing for model in lock.models.values() for pairing in (model.pairing, *model.previous))
     return {pairing.revision for pairing in pairings if pairing.revision}
 
@@ -333,8 +333,8 @@ def _frees(sizes: dict[Layer, int], going: Iterable[ImageDetails], staying: Iter
 
 
 def prune_images(workspace: Workspace, pruning: PrunePlan) -> Pruned:
-    """Carries out a plan, one image at a time. Each is recorded as pruned before it is removed, so that the lock is
-    right wherever this is interrupted. An image that changed since then stays, and is among the ``refused``."""
+    """Carries out a plan, one image at a time. Each image is recorded as pruned before it is removed, so an
+    interruption never leaves a wrong lock. An image that changed after planning stays; ``refused`` has the reason."""
     work_folder.remove_stale(workspace)
     cached = bake_run.settled_records(workspace.engine)
     gone: list[ImageName] = []
@@ -373,9 +373,9 @@ def _remove_checkpoints(workspace: Workspace, pruning: PrunePlan) -> None:
 
 
 def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> claims.ProjectIdentity | None:
-    """Records a number as pruned at ``stamp`` (RFC 3339 UTC) and removes its image from the engine, unless another
-    project has it on record, which is returned. Its build directory stays. One that was removed meanwhile is gone.
-    Raises ConflictError, with nothing changed, for a number that must stay or is in use by a container."""
+    """Records a number as pruned at ``stamp`` (RFC 3339 UTC), and removes its image from the engine. If another project
+    also has the number, the image stays, and that project is returned. The build directory stays. An image that is
+    already gone is not an error. Raises ConflictError, with nothing changed, if the number must stay or is in use."""
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
         image, details = before.image(name), images.inspect_image(workspace.engine, str(name))
@@ -400,7 +400,7 @@ def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> claims.P
 
 
 def _remove_compiled(workspace: Workspace, pruning: PrunePlan) -> tuple[tuple[ImageName, ...], tuple[str, ...]]:
-    """Removes compiled files of images that are gone; returns their numbers, and a line for each failure."""
+    """Removes the compile caches of images that are gone. Returns their numbers, and one line for each failure."""
     lock = lock_file.read_lock(workspace.project.lock)
     helper = next((str(name) for name in pruning.kept if images.inspect_image(workspace.engine, str(name))), None)
     gone: list[ImageName] = []

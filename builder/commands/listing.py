@@ -1,4 +1,4 @@
-"""The commands list, show, matrix and report: which images there are, what is in one, and what goes with what."""
+"""The list, show, matrix and report commands: the images, the contents of an image, and the evidence for models."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 def list_images(workspace: Workspace, target: str | None) -> tuple[Lock, status.ImageOverview]:
-    """Reads the lock, reduced to what ``target`` names, and the state of its images in the engine. Raises UsageError if
-    ``target`` names nothing, LockError if images.lock is lost."""
+    """Reads the lock, limited to ``target``, and the state of its images in the engine. Raises UsageError if ``target``
+    names nothing, LockError if images.lock is lost."""
     if target is None:
         lock = lock_file.read_lock(workspace.project.lock)
     else:
@@ -40,7 +40,7 @@ def list_images(workspace: Workspace, target: str | None) -> tuple[Lock, status.
 
 
 def lost_lock(workspace: Workspace) -> str:
-    """Tells that images.lock is lost, and how it comes back; empty if it is there, or nothing was built yet."""
+    """Explains how to restore a lost images.lock. Empty if the file exists, or if nothing was built yet."""
     from builder.lock.checking import TAKE_BACK
 
     return f"images.lock is {lock_file.MESSAGE}: {TAKE_BACK}" if lock_file.is_lost(workspace.project) else ""
@@ -52,14 +52,14 @@ def evidence(
     """The evidence of each listed image; empty if the project has none."""
     project = workspace.project
     if target is not None and project.evidence.is_dir():
-        lock = lock_file.read_project_lock(project)  # one that is limited to it lacks earlier pairings of other models
+        lock = lock_file.read_project_lock(project)  # the target's lock lacks earlier pairings of other models
     return present_evidence(project, lock, [row.name for row in overview.rows], workspace.environment)
 
 
 def present_evidence(
     project: Project, lock: Lock, names: Collection[ImageName], environ: Mapping[str, str]
 ) -> dict[ImageName, ImageEvidence]:
-    """The evidence of these images, if any. A probe, profile or text that changed makes its runs stale."""
+    """The evidence of these images. A run is stale if its probe, profile or text changed."""
     if not project.evidence.is_dir():
         return {}
     from builder.evidence import standing
@@ -68,15 +68,15 @@ def present_evidence(
 
 
 def run_documents(evidence: ImageEvidence) -> list[dict[str, Any]]:
-    """Every run of an image as its file has it, and the name of the file."""
+    """The documents of all runs of an image, each with the name of its file."""
     from builder.evidence.run_record import evidence_document
 
     return [{"file": run.file, **evidence_document(run)} for run in evidence.runs]
 
 
 def present_set(project: Project, kind: Kind, name: str) -> str | None:
-    """The present digest of a probe, a profile or the texts of comparisons; None for one that is gone or wrong, and for
-    proofs, whose answers are compared question by question."""
+    """The present digest of a probe, a profile or the texts of comparisons. None if the file is missing or invalid, and
+    for proofs: their answers are compared one by one."""
     if kind == "prove":
         return None
     from builder.definitions import configuration
@@ -94,7 +94,7 @@ def present_set(project: Project, kind: Kind, name: str) -> str | None:
 
 
 def interrupted_upgrades(workspace: Workspace, lock: Lock) -> tuple[InterruptedUpgrade, ...]:
-    """The interrupted upgrades of models and images in ``lock``, and those whose journal cannot be read."""
+    """The interrupted upgrades of models and images in ``lock``, and upgrades whose journal cannot be read."""
     if not workspace.project.upgrading.is_dir():
         return ()
     from builder.lab import upgrade_journal
@@ -108,7 +108,7 @@ def interrupted_upgrades(workspace: Workspace, lock: Lock) -> tuple[InterruptedU
 
 
 def cached_models(workspace: Workspace, lock: Lock) -> dict[str, CachedModel]:
-    """The part of each model of ``lock`` that the Hugging Face cache of this machine has, by name."""
+    """The cached part of each model of ``lock``, by name, from the Hugging Face cache of this machine."""
     from builder.serving import model_weights
 
     return model_weights.cached_models(workspace.environment, lock)
@@ -124,7 +124,7 @@ def _only(project: Project, lock: Lock, text: str) -> Lock:
 
         if recipe := build_target.find_target(project, text, lock.models).recipe:
             repository = recipe.repository
-            with suppress(ImageStateError):  # no image serves it yet
+            with suppress(ImageStateError):  # no image serves the recipe yet
                 repository = selection.for_recipe(lock, recipe).image.repository
     if repository is None:
         raise UsageError(f"`{text}` is not a model, repository, definition or recipe")
@@ -136,7 +136,7 @@ def _only(project: Project, lock: Lock, text: str) -> Lock:
 
 
 def _of_model(lock: Lock, name: str) -> Lock:
-    """The lock with one model and the images that it is or was paired with."""
+    """The lock with one model and its present and earlier images."""
     model = lock.models[name]
     paired = {model.pairing.image, *(pairing.image for pairing in model.previous)}
     images = {}
@@ -152,10 +152,10 @@ def _of_model(lock: Lock, name: str) -> Lock:
 
 @dataclass(frozen=True)
 class ShownImage:
-    """An image. ``steps`` is empty if its build directory is gone, and of an adopted image; ``adopted`` are the
-    contents of such a one, None if they are gone. ``args`` are what its templates were told, and ``uses_gpu`` is
-    true of a vLLM that gets the machine's GPUs. ``evidence`` is None if the project has none of any image.
-    ``warm_from`` is the number whose compile caches its next start here uses, None if that start is cold."""
+    """An image. ``steps`` is empty if the build directory is gone, or if the image was adopted. ``adopted`` are the
+    contents of an adopted image; None if they are gone. ``args`` are the arguments of its templates. ``uses_gpu`` is
+    true if vLLM in the image gets the machine's GPUs. ``evidence`` is None if no image of the project has evidence.
+    ``warm_from`` is the number whose compile caches the next start here uses; None for a cold start."""
 
     row: status.ImageRow
     steps: tuple[Step, ...]
@@ -168,13 +168,13 @@ class ShownImage:
 
     @property
     def compiles_kernels(self) -> bool:
-        """True if FlashInfer has none of its kernels ready, so that the first start compiles them. False as well where
-        nothing is known of what is in the image."""
+        """True if no FlashInfer kernels are ready, so that the first start compiles them. False if the contents of the
+        image are unknown."""
         packages = self.packages
         built = any(step.name.rpartition(": ")[2] == "flashinfer" and "commit" in step.takes for step in self.steps)
         if not built and "flashinfer-python" not in packages:
             return False
-        # From 0.7 on the kernels of each architecture are a package of their own, which this one only names.
+        # Since 0.7, this package only depends on separate packages with the kernels of each architecture.
         whole = parse_version(packages.get("flashinfer-jit-cache", "0.7"))
         if any(name.startswith("flashinfer-jit-cache-sm") for name in packages) or (whole and whole.release < (0, 7)):
             return False
@@ -182,14 +182,14 @@ class ShownImage:
 
     @property
     def packages(self) -> dict[str, str]:
-        """The version of each Python package, by name; empty if they are not known."""
+        """The version of each Python package, by name; empty if the packages are unknown."""
         from builder.numbers import build_directory
 
         return dict(self.adopted.packages) if self.adopted else build_directory.packages(self.steps)
 
 
 def show_image(workspace: Workspace, text: str) -> ShownImage:
-    """Reads what is known of the image called ``text``. Raises UsageError where there is no such image."""
+    """Reads all facts about the image called ``text``. Raises UsageError if there is no such image."""
     from builder.definitions import image
     from builder.numbers import adopted, build_directory
     from builder.serving import compile_caches
@@ -214,12 +214,12 @@ def show_image(workspace: Workspace, text: str) -> ShownImage:
     )
 
 
-# The matrix and report commands: the evidence of a project as a table, and its state as one page.
+# The matrix and report commands: the evidence of a project as a table, and the state of the project as one page.
 
 
 def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence[str] = ()) -> Matrix:
-    """Reads the table of all numbers and models, or of those that ``images`` (numbers, repositories, definitions) and
-    ``models`` (or their recipes) name, from the files alone. Raises UsageError for an unknown name, and LockError."""
+    """Reads the table from the files, for all numbers and models, or only for ``images`` (numbers, repositories or
+    definitions) and ``models`` (or their recipes). Raises UsageError if a name is unknown, and LockError."""
     from builder.evidence import standing
 
     project = workspace.project
@@ -232,7 +232,7 @@ def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence
 
 
 def _images(workspace: Workspace, lock: Lock, wanted: Sequence[str]) -> tuple[ImageName, ...]:
-    """The numbers, the newest of each repository first."""
+    """The numbers, sorted by repository; the newest of each repository first."""
     names = {ImageName(repository, number) for repository, record in lock.images.items() for number in record.numbers}
     chosen = set() if wanted else names
     for text in wanted:
@@ -245,7 +245,7 @@ def _images(workspace: Workspace, lock: Lock, wanted: Sequence[str]) -> tuple[Im
 
 
 def _model(workspace: Workspace, text: str, every: Sequence[str]) -> str:
-    """The model called ``text``, or that of the recipe called so."""
+    """The model called ``text``, or the model of the recipe called ``text``."""
     from builder.definitions import recipe
 
     if text in every:
@@ -259,9 +259,10 @@ def _model(workspace: Workspace, text: str, every: Sequence[str]) -> str:
 
 
 def write_report(workspace: Workspace, output: Path, *, publish: bool = False, full: bool = False) -> tuple[Path, ...]:
-    """Writes the page into the file ``output``; to ``publish`` it, into that folder as index.html with report.json
-    beside it. Only a ``full`` page has paths, names of machines and notes. Returns the files, the page first. Raises
-    LockError where images.lock is lost or cannot be read, ConflictError for an output of the other kind."""
+    """Writes the page to the file ``output``. With ``publish``, ``output`` is a folder, which gets index.html and
+    report.json. Only a ``full`` page shows paths, machine names and notes. Returns the files, the page first. Raises
+    LockError if images.lock is lost or unreadable, ConflictError if ``output`` is a folder but must be a file, or the
+    reverse."""
     from builder.lab.report import collecting, html
 
     if output.is_dir() and not publish:

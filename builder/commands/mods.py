@@ -1,4 +1,4 @@
-"""The mods commands add, check, list, create, pin and update mods; the update also moves copied recipes."""
+"""The mods commands add, check, list, create, pin and update mods. The update also updates copied recipes."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 def plan_copies(
     project: Project, text: str, name: str | None, report: Report, *, everything: bool
 ) -> tuple[PlannedCopy, ...]:
-    """Plans the copy of the mod at the address ``text``, or of the mod of that name whose address is known, under its
-    own name or ``name``; with ``everything`` of all mods there. Raises UsageError for text that is not an address, and
-    for an address of several mods; SourceError where the repository, the ref or the mod does not exist, or has files
-    that are not copied."""
+    """Plans the copy of the mod ``text``: an address, or a mod name with a known address. The copy keeps its name or is
+    called ``name``. With ``everything``, plans copies of all mods at the address. Raises UsageError if ``text`` is not
+    an address, or is the address of several mods. Raises SourceError if the repository, the ref or the mod does not
+    exist, or contains files that cannot be copied."""
     if mod_files.NAME.fullmatch(text) and not Path(text).exists():
         sources = mod_files.read_known_sources(project)
         if text not in sources:
@@ -53,8 +53,8 @@ def plan_copies(
 def copies_at(
     project: Project, kind: Kind, text: str, name: str | None, notify: git.Notify, *, everything: bool
 ) -> tuple[Upstream, tuple[PlannedCopy, ...]]:
-    """Plans the copies at the address ``text``: of the one mod or recipe there, or of all; returns them with their
-    repository. Raises as `plan_copies` does."""
+    """Plans copies from the address ``text``: of its only mod or recipe, or of all. Returns them with their repository.
+    Raises the errors of `plan_copies`."""
     if name and everything:
         raise UsageError(f"`--as` renames one {kind}, but `--all` copies several: use only one of the two")
     upstream = copies.find_repository(project, copies.parse_address(text), notify)
@@ -72,14 +72,14 @@ def _paths_at(upstream: Upstream, kind: Kind) -> tuple[str, ...]:
 
 
 def known_addresses(project: Project, names: Iterable[str]) -> Mapping[str, str]:
-    """The addresses of those of ``names`` that are known to be mods somewhere, as `plan_copies` takes them."""
+    """The known addresses for mods of these names, in the form that `plan_copies` accepts."""
     sources = mod_files.read_known_sources(project)
     return {name: sources[name] for name in names if name in sources}
 
 
 def add_mods(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
-    """Makes the copies; returns what the user should know of the mods among them: problems, and what cannot be baked.
-    Raises ConflictError where something has changed since they were planned."""
+    """Makes the copies. Returns notes on the mods among them: problems, and the reasons why mods cannot be baked.
+    Raises ConflictError if anything has changed since the plan."""
     for each in planned:
         copies.put_in_place(project, each)
     notes = []
@@ -94,7 +94,7 @@ def add_mods(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...
 
 
 def require_lossless(planned: Sequence[PlannedCopy]) -> None:
-    """Raises ConflictError for copies that would replace something which is nowhere else."""
+    """Raises ConflictError if a copy would replace something that is not stored elsewhere."""
     for each in planned:
         if each.edited and each.replaces:
             message = f"{each.kind} {each.name} was edited since it was copied: {', '.join(each.edited)}"
@@ -106,15 +106,15 @@ def require_lossless(planned: Sequence[PlannedCopy]) -> None:
         raise ConflictError(message, hint=hint)
 
 
-# ``mods check --against`` tries the patches of mods on versions that the user names, without a build.
+# ``mods check --against`` tries the patches of mods on other versions, without a build.
 
 
 def check_mods(
     project: Project, names: Sequence[str], refs: Sequence[str], environ: Mapping[str, str], report: Report
 ) -> tuple[ModVerdict, ...]:
-    """Checks the mods ``names`` (all if empty), each alone, against each of ``refs``: ``0.20.0`` is a wheel
-    of vLLM, ``v0.20.0``, ``main`` or a commit means its repository, ``transformers=5.1.0`` another package. Raises
-    UsageError or SourceError for refs that do not exist, all in one, and FileProblemsError for bad mods."""
+    """Checks each of the mods ``names`` (all if empty) alone against each of ``refs``. ``0.20.0`` means a wheel of
+    vLLM; ``v0.20.0``, ``main`` or a commit means its repository; ``transformers=5.1.0`` means another package. Raises
+    one UsageError or SourceError for all refs that do not exist, and FileProblemsError for invalid mods."""
     from concurrent.futures import ThreadPoolExecutor
 
     parsed = []
@@ -145,8 +145,8 @@ def raise_all(faults: Sequence[BuilderError]) -> None:
 
 
 def require_valid(project: Project) -> None:
-    """Raises FileProblemsError with the problems of all mods that could not be tried, since they are invalid, and of
-    the chat templates of the others."""
+    """Raises FileProblemsError with the problems of all invalid mods, which cannot be tried, and of the valid mods'
+    chat templates."""
     readable, problems = mod_files.readable_mods(project)
     if problems := (*problems, *(problem for mod in readable for problem in mod_files.template_problems(mod))):
         raise FileProblemsError(problems)
@@ -155,7 +155,7 @@ def require_valid(project: Project) -> None:
 def _column(
     access: packages.Access, definitions: Sequence[ImageDefinition], mods: Sequence[Mod], package_name: str, name: str
 ) -> list[ModVerdict]:
-    # The version of a wheel is written without the `v` that a repository's tags have.
+    # Versions of wheels have no `v`, unlike the tags of a repository.
     is_version = not mirror.is_commit(name) and name[:1].isdigit() and words.parse_version(name) is not None
     find = packages.released if is_version else packages.committed
     package = find(access, definitions, package_name, name)
@@ -172,12 +172,12 @@ def _column(
     return verdicts
 
 
-# ``mods check`` tries the patches of mods on the versions of images.lock.
+# ``mods check`` tries the patches of mods on the pinned versions in images.lock.
 
 
 @dataclass(frozen=True)
 class _PinnedChain:
-    """The pinned chain of a definition, each parent before its child, and the ``label`` that the user knows it by."""
+    """The pinned chain of a definition, each parent before its child. The user sees ``label``."""
 
     project: Project
     access: packages.Access
@@ -188,7 +188,7 @@ class _PinnedChain:
         return packages.pinned(self.access, self.chain, package)
 
     def verdict(self, mod: Mod, target: str, mods: Sequence[tuple[Mod, ...]], *, requested: bool) -> ModVerdict:
-        """Checks ``mod`` after those before it among ``mods``, which are those of each definition of the chain."""
+        """Checks ``mod`` on top of the preceding mods. ``mods`` has the mods of each definition of the chain."""
         definitions = [part.definition for part in self.chain]
         excluded = ""
         try:
@@ -205,10 +205,10 @@ class _PinnedChain:
 def check_pinned_mods(
     project: Project, names: Sequence[str], environ: Mapping[str, str], report: Report
 ) -> tuple[ModVerdict, ...]:
-    """Checks the mods ``names`` (all if empty): each after those before it in every recipe and definition
-    that uses it, and one without a use alone on every definition that has the packages which it patches. Nothing is
-    resolved: verdicts tell what is not pinned. Raises FileProblemsError for bad mods, UsageError for unknown ones,
-    LockError for a damaged lock."""
+    """Checks the mods ``names`` (all if empty). A mod is checked on top of the preceding mods in every recipe and
+    definition that uses it. An unused mod is checked alone on every definition with the packages that it patches.
+    Nothing is resolved: the verdicts name missing pins. Raises FileProblemsError for invalid mods, UsageError for
+    unknown mods, LockError for a damaged lock."""
     mods = mod_dry_run.load(project, names)
     access = packages.access(project, environ, as_messages(report))
     lock = lock_file.read_project_lock(project)
@@ -249,8 +249,8 @@ def _in_use(mod: Mod, use: mod_choice.ModUse, pinned: Sequence[_PinnedChain]) ->
 
 
 def _without_missing(project: Project, recipe: Recipe | None) -> tuple[Recipe | None, tuple[str, ...]]:
-    """Returns ``recipe`` with those of its mods that the project has, and the names of the others: a recipe that was
-    shared may name mods of its own repository."""
+    """Returns ``recipe`` with only the mods that the project has, and the names of the missing mods. A shared recipe
+    may name mods of its own repository."""
     if recipe is None:
         return None, ()
     existing = mod_files.mod_names(project)
@@ -260,7 +260,7 @@ def _without_missing(project: Project, recipe: Recipe | None) -> tuple[Recipe | 
 
 
 def _alone(mod: Mod, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
-    """Checks a mod without a use on a definition that has the packages which it patches."""
+    """Checks an unused mod alone on the chains that contain the packages that it patches."""
     named = {patch.package for patch in mod_dry_run.as_declared(mod).patches}
     for chain in pinned:
         has_all = all(chain.find(patch.package) for patch in mod.patches)
@@ -270,7 +270,7 @@ def _alone(mod: Mod, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
 
 
 def _pinned(project: Project, access: packages.Access, lock: Lock, name: str) -> tuple[_PinnedChain, ...]:
-    """The chain of a definition on each platform for which images.lock pins all of it."""
+    """The chains of a definition, one for each platform for which images.lock has all pins."""
     by_platform: dict[str, tuple[PinnedDefinition, ...]] = {}
     for platform in lock.pins.get(name, {}):
         chain = image.load_chain(project, name, platform, image.Overrides(platform))
@@ -287,8 +287,8 @@ def _pinned(project: Project, access: packages.Access, lock: Lock, name: str) ->
 
 @dataclass(frozen=True)
 class ListedMod:
-    """A mod with the definitions, recipes and numbered images that use it. ``mod`` is None where its files are wrong,
-    which ``problem`` explains. ``origin`` is that of a copy, ``edited`` names the files that were changed since."""
+    """A mod, and the definitions, recipes and numbered images that use it. ``mod`` is None if its files are invalid;
+    ``problem`` explains the error. A copy has an ``origin``; ``edited`` names the files that were changed since."""
 
     name: str
     mod: Mod | None
@@ -301,7 +301,7 @@ class ListedMod:
 
 
 def list_mods(project: Project) -> tuple[ListedMod, ...]:
-    """Lists every mod of the project, by name. No engine is asked: the images are those that images.lock records."""
+    """Lists every mod of the project, by name. No engine is contacted: images come from images.lock."""
     uses = mod_choice.mod_uses(project, mod_choice.definitions(project))
     images = [
         (f"{repository}:{number}", image.mods)
@@ -331,7 +331,7 @@ def list_mods(project: Project) -> tuple[ListedMod, ...]:
 
 
 def _origin(project: Project, name: str) -> tuple[Origin | None, tuple[str, ...], str]:
-    """The origin of a copy, the files that were changed since, and the reason why these are not known."""
+    """The origin of a copy, the files that were changed since the copy, and the error if these are unknown."""
     try:
         copied = copies.read_origin(project, "mod", name)
         files = copies.read_copy_files(project, "mod", name) if copied else None
@@ -341,7 +341,7 @@ def _origin(project: Project, name: str) -> tuple[Origin | None, tuple[str, ...]
 
 
 def changes(mod: Mod) -> tuple[str, ...]:
-    """The changes that a mod makes, in a few words each: ``2 patches to vllm``, ``run.sh with the network``."""
+    """The changes that a mod makes, as short texts: ``2 patches to vllm``, ``run.sh with the network``."""
     hosts = dict.fromkeys(copy.source.split("/")[2].rpartition("@")[2] for copy in mod.copies if copy.is_remote)
     remote = f" (from {', '.join(hosts)}, pinned)" if hosts else ""
     patched = ", ".join(dict.fromkeys(patch.package for patch in mod.patches))
@@ -361,7 +361,8 @@ _FOR_EDITORS = "# yaml-language-server: $schema="
 
 
 def new_mod(project: Project, text: str) -> tuple[Path, ...]:
-    """Makes ``mods/NAME``, whole or not at all; returns its files. Raises UsageError for an invalid or taken name."""
+    """Makes ``mods/NAME`` whole or not at all; returns its files. Raises UsageError if the name is invalid or
+    exists."""
     name = mod_files.name_of(text)
     if not mod_files.NAME.fullmatch(name):
         hint = "use letters, digits and . _ + -, with a letter or digit first"
@@ -374,7 +375,7 @@ def new_mod(project: Project, text: str) -> tuple[Path, ...]:
             text = source.read_text(encoding="utf-8").replace("@NAME@", name)
             first, _, rest = text.partition("\n")
             if first.startswith(_FOR_EDITORS) and not (unfinished / first.removeprefix(_FOR_EDITORS)).is_file():
-                text = rest  # the project does not have the schema that the line names
+                text = rest  # the project lacks the schema that the line names
             (unfinished / source.name).write_text(text, encoding="utf-8")
         files.put_folder_in_place(unfinished, folder)
     return tuple(sorted(folder.iterdir()))
@@ -383,10 +384,10 @@ def new_mod(project: Project, text: str) -> tuple[Path, ...]:
 def pin_mod_files(
     project: Project, text: str, environ: Mapping[str, str], report: Report
 ) -> list[tuple[str, str, str]]:
-    """Fetches every file that the mod takes from an address, keeps it for the next build, and writes its digest into
-    mod.yaml once all are here. Returns each address with its SHA-256 and the one in mod.yaml before. Raises UsageError
-    for an unknown mod, NothingToDoError where it takes nothing from an address, SourceError where a file cannot be
-    fetched, and FileProblemsError for an invalid mod.yaml."""
+    """Fetches every file that the mod gets from an address, and keeps the files for the next build. When all are
+    fetched, writes their digests into mod.yaml. Returns each address with its SHA-256 and the previous SHA-256 in
+    mod.yaml. Raises UsageError for an unknown mod, NothingToDoError if the mod fetches no files, SourceError if a file
+    cannot be fetched, and FileProblemsError for an invalid mod.yaml."""
     name = mod_files.name_of(text)
     path = project.mods / name / mod_files.DESCRIPTION
     if not path.is_file():
@@ -394,7 +395,7 @@ def pin_mod_files(
         raise UsageError(f"there is no {project.relative(path)}", hint=words.did_you_mean(name, existing))
     file = project.relative(path)
     entries = checked(read_text(path, file, path.parent), file, "mod").get("files", ())
-    yaml = path.read_bytes().decode("utf-8-sig")  # with the line ends that it has
+    yaml = path.read_bytes().decode("utf-8-sig")  # keeps the file's line ends
     remote = {index: entry for index, entry in enumerate(entries) if mod_files.is_address(entry["from"])}
     if not remote:
         raise NothingToDoError(f"mod {name} fetches no files")
@@ -419,8 +420,8 @@ def pin_mod_files(
 def plan_copies_update(
     project: Project, kind: Kind, names: Sequence[str], ref: str | None, report: Report
 ) -> tuple[list[PlannedCopy], list[BuilderError]]:
-    """Plans the update of the copies ``names`` (all if empty) to ``ref`` or to the ref that each follows;
-    returns also the errors of those that cannot be updated. Raises UsageError for a name that is not a copy."""
+    """Plans the update of the copies ``names`` (all if empty) to ``ref``, or to the recorded ref of each copy. Also
+    returns the errors of copies that cannot be updated. Raises UsageError if a name is not a copy."""
     notify = as_messages(report)
     existing = copies.copy_names(project, kind)
     if not names and not existing:

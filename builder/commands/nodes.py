@@ -1,4 +1,4 @@
-"""The nodes commands show, check and discover the machines of a project."""
+"""The nodes commands show, check and discover the nodes of a project."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from builder.numbers.status import ImageState
 
 
-# The nodes command: the numbered images of each machine, the servers on it, and which of them are stale.
+# The nodes command: the numbered images on each machine, its servers, and which of both are stale.
 
 
 @dataclass(frozen=True)
 class NodeImage:
-    """A number that a node has: ``latest`` if the node's tag of that name points to it, ``current`` if it is the
-    current number of images.lock; ``stale`` if it is the first without the second."""
+    """A number on a node. ``latest`` is true if the node's ``latest`` tag points to the number, ``current`` if
+    images.lock says that the number is current. It is ``stale`` if only ``latest`` is true."""
 
     image: ImageName
     state: ImageState
@@ -50,7 +50,7 @@ class NodeImage:
 
 @dataclass(frozen=True)
 class NodeServer:
-    """A container that `run` started. ``stale`` is true if its model is paired with another image now."""
+    """A container that `run` started. ``stale`` is true if its model is now paired with another image."""
 
     name: str
     image: str
@@ -61,7 +61,7 @@ class NodeServer:
 
 @dataclass(frozen=True)
 class NodeState:
-    """The images, the newest numbers first, and servers of a node; ``error`` says why nothing is known of it."""
+    """The images of a node, the newest numbers first, and its servers. ``error`` explains why they are unknown."""
 
     node: str
     host: str
@@ -73,8 +73,8 @@ class NodeState:
 def nodes_state(
     project: Project, environ: Mapping[str, str], timeout: float | None, report: Report
 ) -> tuple[NodeState, ...]:
-    """Reads the state of all nodes of builder.yaml at once; a node that has not answered within ``timeout`` seconds (or
-    those of builder.yaml) has an ``error``."""
+    """Reads the state of all nodes of builder.yaml in parallel. A node that does not answer within ``timeout`` seconds
+    (default: the value in builder.yaml) gets an ``error``."""
     lock = lock_file.read_project_lock(project)
     engines = machines.engines(project, environ, ())
 
@@ -117,17 +117,17 @@ def _servers(lock: Lock, engine: Endpoint) -> tuple[NodeServer, ...]:
     return tuple(sorted(servers, key=lambda server: server.name))
 
 
-# The ``nodes check`` command: tries everything that several nodes need before they serve one model together.
+# The ``nodes check`` command: tries everything that nodes need to serve one model together.
 
-# Minutes break certificates and tokens; seconds mix up the logs of several nodes.
+# A difference of minutes breaks certificates and tokens. A difference of seconds mixes up the logs of the nodes.
 _CLOCK_WARNING, _CLOCK_ERROR = 1.0, 60.0
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The images by name, each with its fingerprint in images.lock (None without a number), and the models by name,
-    with the revision of their pairing. ``verdict`` is that of a missing one: an error where a recipe was named.
-    ``served`` are the images with the recipes that they serve."""
+    """The required images by name, each with its fingerprint in images.lock (None without a number). The required
+    models by name, each with the revision of its pairing. ``verdict`` applies if one is missing: an error if a recipe
+    was named. ``served`` are the images with the recipes that they serve."""
 
     images: Mapping[str, str | None]
     models: Mapping[str, str | None]
@@ -137,8 +137,8 @@ class _Wanted:
 
 @dataclass(frozen=True)
 class _Looked:
-    """The state of a node: its facts, the version of its engine, either with the error in its place, and the
-    fingerprints of the wanted images that it has."""
+    """The state of a node: its facts, the version of its engine, and the fingerprints of the required images that it
+    has. An error replaces facts or version."""
 
     facts: MachineFacts | BuilderError
     engine: str | BuilderError
@@ -153,9 +153,9 @@ def check_nodes(
     timeout: float | None,
     report: Report,
 ) -> dict[str, tuple[Diagnosis, ...]]:
-    """Checks the nodes with these names, or all; returns the findings by node. With ``text``, a recipe or a model, each
-    node must have its image and its model; otherwise a node must have the current images and paired models that another
-    node has. Raises UsageError where there is no node, or ``text`` names nothing that is served."""
+    """Checks the nodes ``names``, or all nodes; returns the findings by node. If ``text`` names a recipe or a model,
+    each node must have its image and its model. Otherwise each node must have the current images and paired models that
+    another node has. Raises UsageError if there are no nodes, or if ``text`` names nothing that can be served."""
     config = configuration.load_configuration(project)
     engines = _engines(project, environ, names)
     nodes = [config.node(name) for name in engines]
@@ -195,7 +195,7 @@ def _wanted(project: Project, lock: Lock, text: str | None) -> _Wanted:
         revisions = {name: model.pairing.revision for name, model in lock.models.items()}
         paired: list[ServedImage] = []
         for model in lock.models:
-            with suppress(BuilderError):  # a recipe that cannot be read
+            with suppress(BuilderError):  # skips a recipe that cannot be read
                 paired.append(select_image(project, lock, model))
         return _Wanted(fingerprints, revisions, "warning", tuple(paired))
     selection = select_any(project, lock, text)
@@ -302,12 +302,13 @@ def _clock(facts: MachineFacts) -> Diagnosis:
     return Diagnosis("clock", verdict, message, "`timedatectl set-ntp true`, on the node")
 
 
-# The ``nodes discover`` command: each node's address, interface and RoCE devices, as its machine reports them.
+# The ``nodes discover`` command: reads address, interface and RoCE devices from each node's machine.
 
 
 @dataclass(frozen=True)
 class Discovery(configuration.ConfigurationChange):
-    """The text of builder.yaml before and after, and for each node its engine's address with the choice or error."""
+    """The text of builder.yaml before and after the change. For each node, its engine's address, and the choice or
+    error."""
 
     nodes: dict[str, tuple[str, LinkChoice | BuilderError]]
 
@@ -315,8 +316,8 @@ class Discovery(configuration.ConfigurationChange):
 def discover_nodes(
     project: Project, environ: Mapping[str, str], names: Sequence[str], report: Report, timeout: float | None = None
 ) -> Discovery:
-    """Asks the machines of the nodes with these names, or of all nodes. A machine has ``timeout`` seconds to answer, or
-    those of builder.yaml. Writes nothing. Raises UsageError where there is no node to ask."""
+    """Reads the machines of the nodes ``names``, or of all nodes. Each machine must answer within ``timeout`` seconds
+    (default: the value in builder.yaml). Writes nothing. Raises UsageError if there are no nodes."""
     config = configuration.load_configuration(project)
     before = configuration.present_text(project)
     engines = _engines(project, environ, names)
@@ -333,12 +334,12 @@ def discover_nodes(
 
 
 def write_nodes(project: Project, discovery: Discovery) -> None:
-    """Writes builder.yaml as it was shown. Raises UsageError where it was changed since, or cannot be written."""
+    """Writes builder.yaml as shown. Raises UsageError if the file has changed since, or cannot be written."""
     configuration.write_change(project, discovery)
 
 
 def _settings(config: Configuration, name: str, choice: LinkChoice) -> dict[str, Any]:
-    """The settings of builder.yaml for a node; what the user wrote into ``env`` stays."""
+    """The settings of builder.yaml for a node. Values that the user wrote into ``env`` stay."""
     values: dict[str, Any] = {}
     if choice.interface:
         values |= {"address": choice.address, "interface": choice.interface}

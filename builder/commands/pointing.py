@@ -1,7 +1,6 @@
-"""These commands decide which images are good, current, or paired with a model.
+"""Commands that decide which images are good, current, or paired with a model.
 
-The order is mark, pair, promote.
-The promotion of an image does not change the image of any model.
+Promoting an image does not change the image of any model.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Marked:
-    """A mark on ``what``, a model or an image; ``image`` is the image in either case. ``changed`` is true if the lock
-    changed. ``pointed_at_by`` names what still points to a bad image: models, or its repository."""
+    """A mark on ``what``, which is a model or an image. ``image`` is the image in both cases. ``changed`` is true if
+    the lock changed. ``pointed_at_by`` names the models or the repository that still point to a bad image."""
 
     what: str
     image: ImageName
@@ -38,8 +37,8 @@ class Marked:
 
 
 def mark_image(workspace: Workspace, text: str, status: Status, note: str | None) -> Marked:
-    """Marks the pairing of a model or of a recipe's model, or an image for all models. Without a ``note`` the present
-    one stays, as long as the status stays. Raises UsageError where ``text`` names neither a model nor a numbered
+    """Marks the pairing of a model (also by its recipe), or an image for all models. Without a ``note``, the present
+    note stays if the status does not change. Raises UsageError if ``text`` names neither a model nor a numbered
     image."""
     lock_file.refuse_lost_lock(workspace.project)
     with images_lock.transaction(workspace) as transaction:
@@ -68,13 +67,13 @@ def _new_note(marked: Pairing | NumberedImage, status: Status, note: str | None)
     return marked.note if marked.status == status else ""
 
 
-# The pair command: makes an image serve a model.
+# The pair command: serves a model with an image.
 
 
 @dataclass(frozen=True)
 class WeightsChange:
-    """Other weights for the same image: a rollback, which goes to another image, does not undo it. ``before`` is None
-    where those were the model's own."""
+    """A change of weights on the same image. A rollback goes to another image, so it does not undo this change.
+    ``before`` is None if the model's own weights were used."""
 
     before: checkpoints_lock.CheckpointName | None
     now: checkpoints_lock.CheckpointName
@@ -82,8 +81,8 @@ class WeightsChange:
 
 @dataclass(frozen=True)
 class Paired:
-    """The pairing of a model. ``move`` is None if the model was paired with the image before; ``is_new_recipe`` says
-    whether the pairing names another recipe now."""
+    """The pairing of a model. ``move`` is None if the model was already paired with the image. ``is_new_recipe`` is
+    true if the recipe of the pairing changed."""
 
     model: str
     image: ImageName
@@ -97,13 +96,14 @@ class Paired:
 def pair_model(
     workspace: Workspace, model: str, text: str, *, force: bool, note: str = "", checkpoint: str | None = None
 ) -> Paired:
-    """Pairs a model, or that of a recipe, with the image called ``text``; other models stay where they are. A pairing
-    without a recipe takes the recipe for the model and the repository, if there is exactly one. A new pairing records
-    the model's revision as a build would (`model_weights.to_record`); an earlier one keeps its own, unless
-    ``checkpoint`` names another one (``NAME``, for the revision made last, or ``NAME@REVISION``). Raises ConflictError
-    for an image that is marked bad, unless ``force``, and for one that lacks what the model requires, unless ``force``
-    with a ``note``, which is kept; ImageStateError where the engine does not have it; UsageError where images.lock does
-    not."""
+    """Pairs a model, or the model of a recipe, with the image called ``text``. Other models are unchanged. A pairing
+    without a recipe gets the only recipe for the model and the repository, if there is exactly one. A new pairing
+    records the model's revision like a build (`model_weights.to_record`). An existing pairing keeps its revision,
+    unless ``checkpoint`` names another: ``NAME`` for the latest revision, or ``NAME@REVISION``.
+
+    Raises ConflictError if the image is marked bad, unless ``force``. Raises it also if the image lacks evidence that
+    the model requires, unless ``force`` with a ``note``, which is recorded. Raises ImageStateError if the engine lacks
+    the image, UsageError if images.lock lacks it."""
     requirements.refuse_note_alone(note, force=force)
     lock = lock_file.read_project_lock(workspace.project)
     recipe = status.named_recipe(workspace.project, lock, model) if model not in lock.models else None
@@ -133,7 +133,7 @@ def pair_model(
         if kept:
             pairing = replace(pairing, note=kept)
         transaction.commit(before.with_pairing(model, pairing))
-        if moves:  # the number may have come by git: others in this engine leave it from now on
+        if moves:  # the number may come from git: other projects in this engine now avoid it
             images_lock.tell_numbers(workspace, transaction.lock, name.repository)
     differences = pointers.differences(workspace.project, before, moves)
     if moves:
@@ -144,13 +144,13 @@ def pair_model(
     return Paired(model, name, pairing.recipe, None, differences, change, is_new_recipe)
 
 
-# The promote command: makes a numbered image the current one of its repository. Models stay where they are.
+# The promote command: makes a numbered image the current image of its repository. Models stay paired as they are.
 
 
 @dataclass(frozen=True)
 class Promoted:
-    """The promoted image. ``moves`` is empty where it was current already; ``staying`` are models on the previous
-    one; ``foreign`` are repositories whose ``latest`` another project has."""
+    """The promoted image. ``moves`` is empty if the image was already current. ``staying`` are models on the previous
+    image. ``foreign`` are repositories whose ``latest`` belongs to another project."""
 
     image: ImageName
     moves: tuple[pointers.PointerMove, ...]
@@ -160,9 +160,9 @@ class Promoted:
 
 
 def promote_image(workspace: Workspace, text: str, *, force: bool, note: str = "") -> Promoted:
-    """Makes the image called ``text`` current. Raises ConflictError for one that is marked bad, unless ``force``, and
-    for one that lacks what its models require, unless ``force`` with a ``note``, which is kept; ImageStateError where
-    the engine does not have it; UsageError where images.lock does not."""
+    """Makes the image called ``text`` current. Raises ConflictError if the image is marked bad, unless ``force``.
+    Raises it also if the image lacks evidence that its models require, unless ``force`` with a ``note``, which is
+    recorded. Raises ImageStateError if the engine lacks the image, UsageError if images.lock lacks it."""
     requirements.refuse_note_alone(note, force=force)
     name, _ = status.named_number(workspace.project, lock_file.read_project_lock(workspace.project), text)
     with images_lock.transaction(workspace) as transaction:
@@ -174,7 +174,7 @@ def promote_image(workspace: Workspace, text: str, *, force: bool, note: str = "
         after = pointers.apply_moves(before, moves)
         if kept and (record := after.image(name)):
             after = after.with_image(name, replace(record, note=kept))
-        transaction.announce(name)  # the tag may have been moved by hand, even if images.lock stays as it is
+        transaction.announce(name)  # `latest` may have been moved by hand, so set it even if the lock stays the same
         transaction.commit(after)
     differences = pointers.differences(workspace.project, before, moves)
     return Promoted(name, moves, pointers.staying(after, moves), differences, claims.foreign_latest(workspace, moves))

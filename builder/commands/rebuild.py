@@ -1,6 +1,6 @@
-"""The rebuild command builds a number again from its build directory alone, and compares the layers.
+"""The rebuild command builds a number again from its build directory, and compares the layers.
 
-Templates and mods may have changed since."""
+It does not read templates and mods, which may have changed."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _LARGEST_LAYERS = 1 << 20
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """The result of a rebuild. ``restored`` is true if the number was missing from the engine and has its tag again. If
-    the content is not ``same``, the image is ``kept`` under that tag, and ``layers`` are the steps that differ."""
+    """The result of a rebuild. ``restored`` is true if the number was missing from the engine and got its tag back. If
+    the content is not ``same``, the image has the tag ``kept``, and ``layers`` are the steps that differ."""
 
     image: ImageName
     same: bool
@@ -49,16 +49,18 @@ class Rebuilt:
 
 
 def rebuild_image(workspace: Workspace, text: str, settings: Mapping[str, str] | None = None) -> Rebuilt:
-    """Builds the image called ``text`` from ``builds/REPOSITORY/NUMBER`` alone, not from the templates and mods; of
-    ``settings`` only the number of jobs may differ from those that the number was built with. A number that is missing
-    gets its tag again if the content is the recorded one. Other content is kept under the tag ``REPOSITORY:N-rebuilt``.
-    Raises ImageStateError if the build directory is gone, or the image was adopted; FileProblemsError if it is damaged,
-    or would do what no build of this program does; BuildFailedError if a step fails."""
+    """Builds the image called ``text`` from ``builds/REPOSITORY/NUMBER`` only, not from templates and mods.
+    ``settings`` accepts only the number of jobs. If the content equals the record, a missing number gets its tag back.
+    Different content gets the tag ``REPOSITORY:N-rebuilt``.
+
+    Raises ImageStateError if the build directory is gone, or if the image was adopted. Raises FileProblemsError if the
+    build directory is damaged, or does anything that builds of this program never do. Raises BuildFailedError if a step
+    fails."""
     started = time.monotonic()
     if other := [name for name in settings or {} if name != BUILD_JOBS]:
         hint = "`builder build` accepts every setting"
         raise UsageError(f"`--set {other[0]}` would make a different image", hint=hint)
-    images_lock.recover_transaction(workspace)  # it may write nothing itself, where a killed one had tagged the number
+    images_lock.recover_transaction(workspace)  # if a killed run has set the tag, no later step recovers
     lock = lock_file.read_project_lock(workspace.project)
     name, recorded = status.named_number(workspace.project, lock, text)
     with _built_again(workspace, name, recorded, build_jobs(settings or {})) as (tag, details, log):
@@ -73,7 +75,7 @@ def rebuild_image(workspace: Workspace, text: str, settings: Mapping[str, str] |
             return result
         kept = f"{name}-rebuilt"
         images.tag_image(workspace.engine, tag, kept)
-        layers: tuple[str, ...] = ()  # the build directory of an earlier release does not record them
+        layers: tuple[str, ...] = ()  # build directories of earlier releases do not record them
         with suppress(OSError, UnicodeDecodeError):
             path = build_directory.path_of(workspace.project, name) / plan_model.LAYERS
             layers = tuple(files.read_plain_file(path, _LARGEST_LAYERS).decode().split())
@@ -85,14 +87,14 @@ def rebuild_image(workspace: Workspace, text: str, settings: Mapping[str, str] |
 def _built_again(
     workspace: Workspace, name: ImageName, recorded: NumberedImage, compilers: int | None
 ) -> Iterator[tuple[str, images.ImageDetails, str]]:
-    """Builds a number again, and yields the temporary tag of the image, its details and the file of the log. The image
-    is removed at the end of the block, unless it was given another tag. Anybody may have written the build directory:
-    its plan gives the targets, and a copy of its files is baked."""
+    """Builds a number again. Yields the temporary tag of the image, its details and the log file. At the end of the
+    block, the image is removed unless it has another tag. The build directory is untrusted: its plan gives the targets,
+    and a copy of its files is baked."""
     if recorded.adopted:
         message = f"{name} was adopted from {recorded.adopted.image}: this project does not record how it was built"
         hint = adopted.way_back(name, recorded)
         raise ImageStateError(message, hint=hint)
-    if re.search('[,"]', recorded.definition):  # the name stands in options of buildx that have several fields
+    if re.search('[,"]', recorded.definition):  # buildx options with several fields contain the name
         raise LockError(
             f"images.lock: the definition of {name}, {recorded.definition!r}, contains a comma or quotation mark,"
             " which is not allowed",
@@ -120,8 +122,8 @@ def _built_again(
 
 
 def _differing_layers(endpoint: Endpoint, first: tuple[str, ...], second: images.ImageDetails) -> tuple[str, ...]:
-    """The steps whose layers in ``second`` differ from the layers ``first``, lowest first; each by its name in the
-    Dockerfile, or by the number of the layer."""
+    """The steps whose layers in ``second`` differ from the layers ``first``, the lowest first. Each step has its name
+    in the Dockerfile, or else the number of its layer."""
     steps = [str(each["CreatedBy"]) for each in images.history(endpoint, second)]
     names = [
         comment[1] if (comment := _NAME.search(step)) else step.splitlines()[0][:60]

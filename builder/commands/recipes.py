@@ -1,4 +1,4 @@
-"""The commands recipes check, add, list and show, and the command export."""
+"""The commands recipes check, add, list and show, and the export command."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CheckedRecipe:
-    """A recipe file: the recipe where it can be read, the problems in it, and notes, which keep it from nothing."""
+    """A recipe file: the recipe if it can be read, its problems, and notes. Notes never prevent serving."""
 
     file: str
     recipe: Recipe | None
@@ -72,8 +72,8 @@ class CheckedRecipe:
 def check_recipes(
     project: Project, paths: Sequence[str], answers: Mapping[str, image_words.ImageAnswer] | None = None
 ) -> tuple[CheckedRecipe, ...]:
-    """Checks every recipe in ``paths``: files, names, and folders with all that is in them; without any, the project's
-    own. ``answers`` are those of images' vLLM, by the recipe's file. Raises UsageError for any other path."""
+    """Checks every recipe in ``paths`` (files, names or whole folders), or else the project's recipes. ``answers`` are
+    answers of images' vLLM, by recipe file. Raises UsageError for any other path."""
     lock = _lock(project)
     answers = answers or {}
     return tuple(
@@ -82,9 +82,9 @@ def check_recipes(
 
 
 def check_recipes_on_images(workspace: Workspace, paths: Sequence[str], image: str = "") -> tuple[CheckedRecipe, ...]:
-    """Checks the recipes as `check_recipes` does, and asks the vLLM of each one's image, where the engine has it; that
-    of the numbered ``image`` for all, where one is named. Raises UsageError, ImageStateError and ImageContentsError for
-    an ``image`` that cannot be asked."""
+    """Checks the recipes like `check_recipes`, and lets the vLLM in each recipe's image check the command, if the
+    engine has the image. If ``image`` names a number, that image checks all recipes. Raises UsageError, ImageStateError
+    or ImageContentsError if ``image`` cannot be used."""
     project, lock = workspace.project, _lock(workspace.project)
     read = []
     for file in _all_files(project, paths):
@@ -102,7 +102,7 @@ def _lock(project: Project) -> Lock:
     try:
         return lock_file.read_project_lock(project)
     except LockError:
-        return Lock()  # the commands that need the lock report it
+        return Lock()  # the commands that need the lock report the error
 
 
 def _all_files(project: Project, paths: Sequence[str]) -> Iterable[Path]:
@@ -135,12 +135,12 @@ def _check(project: Project, lock: Lock, path: Path, answer: image_words.ImageAn
     checked = parsed.recipe
     problems = {*parsed.problems, *recipe_problems.recipe_problems(checked)}
     if recipe_problems.is_built_here(project, checked):
-        problems |= {*recipe_problems.missing_mods(project, checked)}  # no build can begin
+        problems |= {*recipe_problems.missing_mods(project, checked)}  # a build could not start
     every_note = {*notes(project, lock, parsed)}
-    with suppress(FileProblemsError, UsageError):  # a command that cannot be rendered has a problem already
+    with suppress(FileProblemsError, UsageError):  # if the command cannot be rendered, a problem is already recorded
         rendered = command.render_command(checked, {})
         config = configuration.Configuration()
-        with suppress(FileProblemsError):  # the commands that need builder.yaml report it
+        with suppress(FileProblemsError):  # the commands that need builder.yaml report the error
             config = configuration.load_configuration(project)
         facts = recipe_problems.image_facts(project, checked)
         mounting = replace(checked, volumes=(*checked.volumes, *config.container.volumes))
@@ -150,7 +150,7 @@ def _check(project: Project, lock: Lock, path: Path, answer: image_words.ImageAn
             problems |= {*recipe_problems.unknown_names(checked, rendered.words, choices.label, choices.values, facts)}
         every_note |= {*possible, *command.contradictions(checked, rendered.words)}
         if answer is None and (release := image_words.pinned_release(lock, facts.definitions)):
-            mods = checked.mods or any(definition.mods for definition in facts.definitions)  # which may bring options
+            mods = checked.mods or any(definition.mods for definition in facts.definitions)  # mods may add options
             (every_note if mods else problems).update(image_words.unknown_options(checked, release))
         for advised in advice.of_recipe_file(project, lock, checked, rendered.words, facts.definitions, config):
             line = Problem(Location(file), f"advisory {advised.message}; {advised.remedy}")
@@ -163,24 +163,24 @@ def _check(project: Project, lock: Lock, path: Path, answer: image_words.ImageAn
 
 
 def notes(project: Project, lock: Lock, parsed: ParsedRecipe) -> tuple[Problem, ...]:
-    """All notes on a recipe that was read, from top to bottom."""
+    """All notes on a parsed recipe, from top to bottom."""
     if parsed.recipe is None:
         return tuple(sorted(parsed.notes))
-    # The containers that have a number: repositories, and the names that images were adopted from.
+    # Containers with numbers: repositories, and the original names of adopted images.
     numbered = {name for name, repository in lock.images.items() if repository.numbers}
     every = (image for repository in lock.images.values() for image in repository.numbers.values())
     numbered |= {image.adopted.image.removesuffix(":latest") for image in every if image.adopted}
     return tuple(sorted({*parsed.notes, *recipe_problems.notes(project, parsed.recipe, numbered)}))
 
 
-# ``recipes add`` copies recipes of another repository, and the mods that they name, or corrects one from a page.
+# ``recipes add`` copies recipes from another repository with their mods, or corrects a recipe from a page.
 
 
 @dataclass(frozen=True)
 class RecipeCopies:
-    """Recipes to be copied; ``mods`` are those that they name and their repository has, where the project lacks them or
-    their origin, as after a kill between the two, or has those that came with this program, unedited; ``missing`` are
-    the names that neither has, each with the sentence that says how to get it, empty where no place of it is known."""
+    """Planned copies of recipes. ``mods`` are mods that the recipes name and their repository has. The project lacks
+    them, or has them without an origin (after a kill), or has unedited files of this program. ``missing`` are mods that
+    neither has, each with a sentence on how to get it; the sentence is empty if no source is known."""
 
     recipes: tuple[PlannedCopy, ...]
     mods: tuple[PlannedCopy, ...]
@@ -189,8 +189,8 @@ class RecipeCopies:
 
 @dataclass(frozen=True)
 class MendedRecipe:
-    """A recipe from a page, as its author typed it: the ``text`` that ``path`` gets. ``change`` is the difference from
-    the file as it was pasted, None where nothing had to be corrected. ``replaces`` if that file is in ``recipes/``."""
+    """A recipe from a page, corrected to the text that its author typed; ``path`` gets this ``text``. ``change`` is the
+    difference from the pasted file; None if nothing was corrected. ``replaces`` if that file is in ``recipes/``."""
 
     path: Path
     text: str
@@ -201,9 +201,10 @@ class MendedRecipe:
 def plan_recipe_copies(
     project: Project, text: str, name: str | None, report: Report, *, everything: bool, hardware: str | None = None
 ) -> RecipeCopies:
-    """Plans the copy of the recipe at the address ``text``, under its own name or ``name``; of all recipes there where
-    ``everything`` is wanted. ``@REGISTRY/NAME`` is a recipe of a registry, and ``vllm:MODEL`` becomes a recipe for
-    ``hardware`` from vLLM's own. Raises what `mods.plan_copies`, `find_in_registry` and `plan_vllm_recipe` do."""
+    """Plans the copy of the recipe at the address ``text``. The copy keeps its name or is called ``name``. With
+    ``everything``, plans copies of all recipes there. ``@REGISTRY/NAME`` is a recipe in a registry. ``vllm:MODEL`` is
+    converted from vLLM's own recipe, for ``hardware``. Raises the errors of `mods.plan_copies`, `find_in_registry` and
+    `plan_vllm_recipe`."""
     notify = as_messages(report)
     name = name and name.removesuffix(".yaml")
     if text.startswith(recipe_registries.PREFIX):
@@ -219,7 +220,7 @@ def plan_recipe_copies(
 def _named_mods(
     project: Project, upstream: Upstream, recipes: Iterable[PlannedCopy], notify: Notify
 ) -> tuple[tuple[PlannedCopy, ...], dict[str, str]]:
-    """The mods to copy with the recipes, and how to get those that neither the project nor the repository has."""
+    """The mods to copy with the recipes, and remedies for mods that neither the project nor the repository has."""
     present = mod.mod_names(project)
     planned: dict[str, PlannedCopy] = {}
     missing: dict[str, str] = {}
@@ -232,9 +233,9 @@ def _named_mods(
             else:
                 missing[mod.name_of(entry)] = mod.remedy(project, mod.name_of(entry))
         elif path and not copies.path_of(project, "mod", own).exists():
-            # Here without an origin: the same there and here, where whoever copied it was killed before that; or one
-            # that came with this program and nobody edited, which gives way to what the repository has.
-            with suppress(SourceError, ConflictError):  # the project's own, that cannot be a copy of that one
+            # The project has the mod without an origin. If the files are equal, a copy was killed before it recorded
+            # the origin. If the files came with this program and are unedited, the repository's files replace them.
+            with suppress(SourceError, ConflictError):  # the project's own mod, with files that cannot be a copy
                 copy = copies.plan_copy(project, upstream, "mod", path, own, notify)
                 if copy.is_shipped or not copy.changes:
                     planned[path] = copy
@@ -242,7 +243,8 @@ def _named_mods(
 
 
 def _mod_folder(upstream: Upstream, entry: str) -> str:
-    """The folder of a mod in a repository: from its top, in `mods/`, or the one folder of that name; empty without."""
+    """The folder of a mod in a repository: at the top, in `mods/`, or the only folder of that name. Empty if none
+    exists."""
     ends = tuple(f"/{posixpath.basename(entry)}/{file}" for file in copies.MOD_FILES)
     others = {posixpath.dirname(path) for path in upstream.paths if path.endswith(ends)}
     folders = (entry, f"mods/{entry}", *(others if len(others) == 1 else ()))
@@ -250,13 +252,13 @@ def _mod_folder(upstream: Upstream, entry: str) -> str:
 
 
 def together(planned: RecipeCopies, *, with_mods: bool) -> Sequence[PlannedCopy]:
-    """The copies in the order in which they are made: a recipe after the mods that it names."""
+    """The copies in the order to make them: a recipe comes after its mods."""
     return (*(planned.mods if with_mods else ()), *planned.recipes)
 
 
 def add_recipes(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
-    """Makes the copies, those of mods among them; returns notes and raises as `mods.add_mods` does. Among the notes are
-    the folders of this machine that a recipe mounts, as its server is root there, and why one cannot be served."""
+    """Makes the copies of recipes and mods. Returns notes and raises errors like `mods.add_mods`. Notes also name each
+    host folder that a recipe mounts, because its server is root there, and the reason why a recipe cannot be served."""
     notes = mods.add_mods(project, planned)
     mounts = (
         f"recipes/{each.name} mounts {', '.join(volumes)} of this machine: its server has root access there"
@@ -280,9 +282,9 @@ def _problems(copy: PlannedCopy) -> tuple[Problem, ...]:
 
 
 def plan_mended(project: Project, file: str, name: str | None) -> MendedRecipe:
-    """Corrects the recipe in ``file``, which becomes the recipe ``name``, or of the file's own name. A recipe of the
-    project, which its name finds as well, stays where it is. Nothing is written. Raises UsageError for a file that
-    cannot be read and for an unfit name, ConflictError where another recipe has it."""
+    """Corrects the recipe in ``file``, and plans to write it as the recipe ``name`` (default: the file's name). A
+    recipe of the project, which can also be given by name, keeps its place. Writes nothing. Raises UsageError if the
+    file cannot be read or the name is invalid, ConflictError if another recipe has the name."""
     source = Path(file) if Path(file).is_file() else recipe.find_recipe(project, file) or Path(file)
     shown = project.relative(source)
     before = read_text(source, shown)
@@ -307,8 +309,8 @@ def put_mended(project: Project, mended: MendedRecipe) -> CheckedRecipe:
 
 
 def convert_recipe(project: Project, text: str, version: int | None) -> str:
-    """The recipe that ``text`` names, in the other version. Raises UsageError if there is none or it is of that
-    version already, FileProblemsError for one that cannot be read."""
+    """The recipe ``text``, converted to the other version. Raises UsageError if there is no such recipe or it already
+    has that version, FileProblemsError if it cannot be read."""
     path = Path(text) if Path(text).is_file() else recipe.find_recipe(project, text)
     if path is None:
         raise UsageError(f"{text}: no such file or recipe", hint=did_you_mean(text, recipe.recipe_names(project)))
@@ -316,13 +318,13 @@ def convert_recipe(project: Project, text: str, version: int | None) -> str:
     return recipe_conversion.converted(loaded, version or 3 - loaded.version)
 
 
-# ``recipes list`` and ``recipes show``: each recipe with the image that serves it, and the commands that it starts.
+# ``recipes list`` and ``recipes show``: each recipe with its image and its commands.
 
 
 @dataclass(frozen=True)
 class RecipeRow:
-    """A recipe with the image that serves it now, and the state of that in the engine. ``image`` is None, and ``state``
-    ``none``, where none was built yet."""
+    """A recipe, the image that serves it now, and the state of the image in the engine. If there is no image yet,
+    ``image`` is None and ``state`` is ``none``."""
 
     checked: CheckedRecipe
     image: ImageName | None
@@ -331,8 +333,8 @@ class RecipeRow:
 
 
 def list_recipes(workspace: Workspace) -> tuple[tuple[RecipeRow, ...], str]:
-    """Reads the project's recipes, with the images that serve them. The second value says why every state is unknown,
-    and is empty where an engine answered."""
+    """Reads the project's recipes and the images that serve them. The second value explains why all states are unknown;
+    empty if an engine answered."""
     return _rows(workspace, lock_file.read_project_lock(workspace.project), check_recipes(workspace.project, ()))
 
 
@@ -352,7 +354,7 @@ def _rows(workspace: Workspace, lock: Lock, recipes: Iterable[CheckedRecipe]) ->
 
 @dataclass(frozen=True)
 class ShownNode:
-    """A node and what runs on it: ``argv``, beside it ``ray`` on the head of Ray, in a container with the variables
+    """A node and its commands: ``argv``, and ``ray`` on the head of Ray. They run in a container with the variables
     ``env`` and these devices and capabilities."""
 
     node: str
@@ -365,9 +367,9 @@ class ShownNode:
 
 @dataclass(frozen=True)
 class ShownRecipe:
-    """A recipe, the command that it starts, and the image that serves it. ``nodes`` are those that were asked for, the
-    head first; ``note`` says which of them are left alone, or why one machine does not serve it. ``origin`` is where it
-    was copied from, with the commit."""
+    """A recipe, its command, and the image that serves it. ``nodes`` are the requested nodes, the head first. ``note``
+    names nodes that are not used, or explains why one machine cannot serve the recipe. ``origin`` is the source of a
+    copy, with the commit."""
 
     row: RecipeRow
     command: ServeCommand
@@ -377,10 +379,9 @@ class ShownRecipe:
 
 
 def show_recipe(workspace: Workspace, request: ServeRequest) -> tuple[ShownRecipe, str]:
-    """Reads a recipe and renders its command, for one machine and for the nodes; a node that builder.yaml does not have
-    is one at the address that it is called by. The second value says why the state of its image is unknown, and is
-    empty where it is known. Raises UsageError where there is no such recipe, FileProblemsError for an error in its file
-    or the overrides."""
+    """Reads a recipe and renders its command, for one machine and for the nodes. A node that is not in builder.yaml is
+    used as an address. The second value explains why the state of the image is unknown; empty if it is known. Raises
+    UsageError if there is no such recipe, FileProblemsError for an error in its file or the overrides."""
     recipe = build_target.find_recipe(workspace.project, request.text)
     rendered = command.render_command(recipe, request.overrides, request.extra)
     nodes, note = _nodes(workspace.project, recipe, rendered, request)
@@ -421,7 +422,7 @@ def _nodes(
     return tuple(shown), together.note
 
 
-# ``export`` writes how a recipe or a model is served, in the formats of other tools.
+# ``export`` writes how a recipe or a model is served, in other tools' formats.
 
 
 FORMATS = {
@@ -432,13 +433,13 @@ FORMATS = {
     "llama-swap": "a configuration that starts each model on demand",
     "litellm": "a model list that points to the server of each model",
 }
-# Those that describe a container give a text for each node, in a file of this ending.
+# Formats that describe a container give one text for each node, in files with these endings.
 _ENDINGS = {"compose": ".yaml", "script": ".sh"}
 
 
 @dataclass(frozen=True)
 class ExportedRecipe:
-    """The text for each node, the head first, or one text under an empty name; their images, and warnings."""
+    """The text for each node, the head first, or one text under an empty name. Also the images, and warnings."""
 
     texts: Mapping[str, str]
     image: str
@@ -448,10 +449,9 @@ class ExportedRecipe:
 def export_recipe(
     project: Project, kind: str, request: ServeRequest, environ: Mapping[str, str], address: str = "127.0.0.1"
 ) -> ExportedRecipe:
-    """Writes how the recipe or model is served, in the format ``kind``; all models that are paired where the request
-    names none. Clients reach the server at ``address``. No engine is asked, and nothing is started. Raises UsageError
-    and FileProblemsError for what cannot be rendered, ImageStateError where no image was built yet by the definition
-    that makes them."""
+    """Renders how the recipe or model is served, in the format ``kind``. If the request names none, exports all paired
+    models. Clients reach the server at ``address``. Contacts no engine and starts nothing. Raises UsageError or
+    FileProblemsError if rendering fails, ImageStateError if no image was built yet from the definition."""
     if kind in {"llama-swap", "litellm"}:
         return _routed(project, kind, request, environ, address)
     if not request.text:
@@ -523,8 +523,8 @@ def _of_server(kind: str, request: ServeRequest, selected: ServedImage, options:
 def _routed(
     project: Project, kind: str, request: ServeRequest, environ: Mapping[str, str], address: str
 ) -> ExportedRecipe:
-    """The configuration of a router for one model, or for all that are paired; one that cannot be served is left out,
-    and told. Raises UsageError where none is left."""
+    """The configuration of a router for one model, or for all paired models. A model that cannot be served is left out,
+    with a warning. Raises UsageError if none is left."""
     if request.nodes or request.backend:
         raise UsageError(f"`--format {kind}` is for servers on this machine: leave `--node` and `--ray` out")
     lock = lock_file.read_project_lock(project)
@@ -554,7 +554,7 @@ def _routed(
 def _routed_model(
     project: Project, lock: Lock, request: ServeRequest, environ: Mapping[str, str]
 ) -> tuple[exports.RoutedModel, list[str]]:
-    """A model as a router needs it, and notes. Raises UsageError for one of several nodes, or without a port."""
+    """A model in a router's form, and notes. Raises UsageError if it needs several nodes or has no port."""
     selected = _selected(project, lock, request.text)
     planned = preparation.settings(project, selected, request, environ)
     if len(planned.containers) > 1 or planned.nodes:
@@ -573,8 +573,8 @@ def _routed_model(
 
 
 def write_export(path: Path, exported: ExportedRecipe, kind: str) -> tuple[Path, ...]:
-    """Writes the text to the file ``path``; several go to files of their own in the folder ``path``, which is made.
-    Each is replaced in one step. Returns the files. Raises UsageError where one cannot be written."""
+    """Writes the text to the file ``path``. Several texts go to separate files in the folder ``path``, which is made if
+    missing. Each file is replaced in one step. Returns the files. Raises UsageError if a file cannot be written."""
     texts = {path / f"{node}{_ENDINGS[kind]}" if node else path: text for node, text in exported.texts.items()}
     try:
         if len(texts) > 1:

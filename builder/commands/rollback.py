@@ -1,6 +1,6 @@
-"""The rollback command moves a pointer back to the previous image, and changes nothing else.
+"""The rollback command moves a pointer back to the previous image, and nothing else. A second rollback undoes it.
 
-The command comes first, then the return of an image that this engine lacks. A second rollback undoes the first.
+If this engine lacks the image, the command brings the image back first.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ if TYPE_CHECKING:
     from builder.serving.running import SupersededServer
 
 
-# The rollback command: moves a pointer back to the previous image, and nothing else. A second run undoes it.
+# The rollback command.
 
-# Why a step back from the second image passes over the first one, for a model or for all: empty where it does not.
+# Returns the reason why a step back from the second image skips the first, for a model (None: for all); empty if there
+# is no reason.
 Unfit: TypeAlias = Callable[[ImageName, ImageName, str | None], str]
 
 
 @dataclass(frozen=True)
 class RolledBack:
-    """The moves, the models that stay paired with an image that is no longer current, the numbers that were passed
-    over, each with the reason, the inputs that differ between the images, the servers that still serve a model that
-    moved from the image before, and the repositories whose ``latest`` another project has."""
+    """The moves, and the models that stay paired with an image that is no longer current. ``passed`` are the skipped
+    numbers with the reasons, ``differences`` the inputs that differ between the images. ``serving`` are servers that
+    still serve a moved model from the old image. ``foreign`` are repositories whose ``latest`` belongs to another
+    project."""
 
     moves: tuple[PointerMove, ...]
     staying: tuple[str, ...]
@@ -48,34 +50,37 @@ class RolledBack:
 
 @dataclass(frozen=True)
 class RollbackSubject:
-    """The pointers to roll back: those of a repository, a model, or, for a recipe, both."""
+    """The pointers to roll back: of a repository, of a model, or both for a recipe."""
 
     text: str
     repository: str | None
     model: str | None
 
     def pointers(self, lock: Lock) -> tuple[tuple[str, bool], ...]:
-        """The name of each pointer that ``lock`` has, and true for a model's."""
+        """Each existing pointer in ``lock``: its name, and True for a model's pointer."""
         named = ((self.repository, False), (self.model, True))
         return tuple((what, is_model) for what, is_model in named if what and lock.history(what, is_model=is_model))
 
 
 def roll_back(workspace: Workspace, text: str, to: int | None, *, force: bool) -> RolledBack:
-    """Rolls back the model, repository, definition or recipe called ``text``, to number ``to`` or to the one before. A
-    recipe moves both pointers that its build moved, ``latest`` and its model, where they are at the same image. Numbers
-    that are marked bad or pruned, that did not pass their proof, or hold no vLLM are passed over; ``to`` goes to them,
-    after what is known of it is reported. Where only pruned ones are left, it goes to the latest of them. An image that
-    is no longer here is brought back first: pulled, copied from a node, or built again. Raises NothingToDoError if
-    there is none to go to; ConflictError for a ``to`` that is marked bad, or lacks the evidence that is required of it,
-    unless ``force``; ImageStateError where it is no longer in the engine; UsageError where ``text`` names nothing."""
+    """Rolls back the model, repository, definition or recipe called ``text`` to number ``to``, or to the previous
+    number. A recipe moves both pointers of its build, ``latest`` and the model, if both are at the same image.
+
+    A rollback skips numbers that are marked bad or pruned, that failed their proof, or that contain no vLLM. If only
+    pruned numbers are left, it goes to the latest of them. ``to`` may name a skipped number; what is known about the
+    number is reported first. If the engine lacks the image, it is pulled, copied from a node, or built again.
+
+    Raises NothingToDoError if there is no number to go to. Raises ConflictError if ``to`` is marked bad or lacks
+    required evidence, unless ``force``. Raises ImageStateError if the image is missing from the engine, UsageError if
+    ``text`` names nothing."""
     lock = lock_file.read_project_lock(workspace.project)
     subject = _subject(workspace.project, lock, text)
-    # One that was killed may have moved the pointer in images.lock alone: "at number 2 already" has to be so.
+    # A killed command may have moved the pointer only in images.lock; "already at number 2" must be true everywhere.
     images_lock.recover_transaction(workspace)
     moves, unfit = _wanted_moves(workspace, lock, subject, to)
     if to is not None:
         _report_known(workspace, lock, moves)
-    _possible_moves(workspace, lock, subject, to, unfit, force=force)  # before anything is brought back for it
+    _possible_moves(workspace, lock, subject, to, unfit, force=force)  # checks before any image is brought back
     for goal in sorted({move.to for move in moves}):
         if images.inspect_image(workspace.engine, str(goal)) is None:
             bring_back(workspace, lock, goal)
@@ -95,7 +100,7 @@ def roll_back(workspace: Workspace, text: str, to: int | None, *, force: bool) -
 
 
 def preview_rollback(workspace: Workspace, text: str, to: int | None, *, force: bool) -> RolledBack:
-    """Tells what `roll_back` would do, and moves nothing. Raises what `roll_back` does."""
+    """Returns the result that `roll_back` would have, and moves nothing. Raises the errors of `roll_back`."""
     lock = lock_file.read_project_lock(workspace.project)
     subject = _subject(workspace.project, lock, text)
     _, unfit = _wanted_moves(workspace, lock, subject, to)
@@ -114,7 +119,7 @@ def preview_rollback(workspace: Workspace, text: str, to: int | None, *, force: 
 def _wanted_moves(
     workspace: Workspace, lock: Lock, subject: RollbackSubject, to: int | None
 ) -> tuple[tuple[PointerMove, ...], Unfit]:
-    """The moves, and the check that passes over images. If that leaves none, it lets pruned images pass."""
+    """The moves, and the check that skips images. If no move is left, the check accepts pruned images."""
     unfit = _unfit(workspace, lock)
     try:
         return planned_moves(lock, subject, to, unfit), unfit
@@ -153,8 +158,8 @@ def _report_known(workspace: Workspace, lock: Lock, moves: tuple[PointerMove, ..
 def _possible_moves(
     workspace: Workspace, lock: Lock, subject: RollbackSubject, to: int | None, unfit: Unfit, *, force: bool
 ) -> tuple[PointerMove, ...]:
-    """The moves, each to an image that is not marked bad, unless ``force``. One that its pointer was never at
-    has to have what is required of it, as for `promote` and `pair`, unless ``force``."""
+    """The moves. Unless ``force``, raises ConflictError if an image is marked bad. An image at which the pointer never
+    was requires evidence, as for `promote` and `pair`, unless ``force``."""
     possible = planned_moves(lock, subject, to, unfit)
     if not force:
         pointers.refuse_bad(lock, possible)
@@ -181,7 +186,7 @@ def _result(
     after = pointers.apply_moves(before, moves)
     serving: tuple[SupersededServer, ...] = ()
     models = {move.what for move in moves if move.is_model}
-    if models and containers.container_listing(workspace.engine, SERVER_LABEL):  # else the import is not worth its time
+    if models and containers.container_listing(workspace.engine, SERVER_LABEL):  # else the slow import is not needed
         from builder.serving import running
 
         serving = running.find_superseded(workspace, after, models)
@@ -212,8 +217,8 @@ def _subject(project: Project, lock: Lock, text: str) -> RollbackSubject:
 def planned_moves(
     lock: Lock, subject: RollbackSubject, to: int | None, unfit: Unfit | None = None
 ) -> tuple[PointerMove, ...]:
-    """The moves of a rollback, past the images that are ``unfit``: by what images.lock says, unless given. Raises
-    NothingToDoError if there is none, UsageError for a number that images.lock does not have."""
+    """The moves of a rollback, past the images that are ``unfit``; the default reads only images.lock. Raises
+    NothingToDoError if there are no moves, UsageError if images.lock lacks the number."""
     unfit = unfit or (lambda name, now, _model: pointers.unfit_reason(lock, name, now))
     at_pointers = subject.pointers(lock)
     is_recipe = len(at_pointers) > 1 and to is None
@@ -265,7 +270,7 @@ def _move(
 def _earlier(
     lock: Lock, subject: RollbackSubject, what: str, unfit: Unfit, *, is_model: bool
 ) -> Iterator[tuple[ImageName, str]]:
-    """The images that a pointer was at, the latest first, each with the reason why a step back skips it, if any."""
+    """The earlier images of a pointer, the latest first, each with the reason why a step back skips it, if any."""
     now, *earlier = lock.history(what, is_model=is_model)
     bad = {pairing.image for pairing in lock.models[what].previous if pairing.status == "bad"} if is_model else ()
     for name in earlier:
@@ -281,15 +286,15 @@ def _all_passed(lock: Lock, subject: RollbackSubject, unfit: Unfit) -> str:
     return ", ".join(dict.fromkeys(f"{name} {reason}" for name, reason in earlier if reason))
 
 
-# A numbered image that this engine lacks, brought back: pulled, copied from a node that has it, or built again.
+# Bringing back a numbered image that this engine lacks. It is pulled, copied from a node, or built again.
 
 _NODE_SECONDS = 10.0
 
 
 def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["here", "pulled", "copied", "rebuilt"]:
-    """Makes sure that the engine has the image that ``lock`` records for a number; returns how it came here. Raises
-    ImageStateError where another image has its tag, where there is no way to it, and where a rebuild has other content;
-    TransferError and BuildFailedError where a way fails."""
+    """Makes sure that the engine has the image that ``lock`` records for a number; returns how the image got there.
+    Raises ImageStateError if another image has the tag, if there is no source, or if a rebuild gives different content.
+    Raises TransferError or BuildFailedError if a transfer or build fails."""
     from builder.definitions import configuration
     from builder.numbers import adopted, named_registry
 
@@ -324,7 +329,7 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
 
 
 def _node_with(workspace: Workspace, lock: Lock, name: ImageName) -> str:
-    """The first node of builder.yaml that answers and has the image; empty where none has."""
+    """The first node of builder.yaml that answers and has the image; empty if there is none."""
     from builder.moving import machines
     from builder.numbers import named_registry
 

@@ -1,4 +1,4 @@
-"""The commands stop, run and restart. A restart uses the image that is paired with the model now."""
+"""The commands stop, run and restart. A restart uses the image that is now paired with the model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A server that was ended. ``killed`` are the containers that did not end by themselves in time."""
+    """A stopped server. ``killed`` are the containers that did not end in time."""
 
     server: RunningServer
     seconds: float
@@ -38,30 +38,31 @@ class Stopped:
 
 
 def stop_server(workspace: Workspace, text: str | None, limit: int) -> Stopped:
-    """Ends the server called ``text``, or the only one. Raises UsageError if there is no such server."""
+    """Stops the server called ``text``, or the only server. Raises UsageError if there is no such server."""
     return end_server(running.find_server(workspace, text, hint="there is nothing to stop"), limit)
 
 
 def end_server(server: RunningServer, limit: int = container.STOPPING_SECONDS) -> Stopped:
-    """Stops each container, the head first, kills it after ``limit`` seconds, and removes it."""
+    """Stops each container, the head first, and removes it. Kills a container that does not end within ``limit``
+    seconds."""
     began = time.monotonic()
     killed = []
     for member in server.members:
         ended = containers.stop_container(member.engine, member.service.id, limit)
-        if member.service.is_up and ended and ended.exit_code == 137:  # by SIGKILL
+        if member.service.is_up and ended and ended.exit_code == 137:  # killed by SIGKILL
             killed.append(ended.name)
     return Stopped(server, time.monotonic() - began, tuple(killed))
 
 
 def stop_candidates(workspace: Workspace, recipe: str, left: str) -> None:
-    """Ends the servers of candidates of the recipe with this path; ``left`` says what left them."""
+    """Stops the candidates' servers for the recipe with this path. ``left`` says why they are still running."""
     for server in running.find_candidates(workspace, recipe):
         workspace.report(Message(f"stopping {server.name}, {left}"))
         end_server(server)
 
 
 def candidates_of_interrupted_upgrade(workspace: Workspace, recipe: str) -> None:
-    """Ends the candidates of an interrupted upgrade: they hold the memory that the model's own server needs."""
+    """Stops the candidates of an interrupted upgrade, because the model's own server needs their memory."""
     upgrades = [each.upgrade for each in upgrade_journal.interrupted_upgrades(workspace.project, Lock())]
     if any(upgrade and upgrade.target == recipe for upgrade in upgrades):
         stop_candidates(workspace, recipe, "which an interrupted upgrade left running")
@@ -72,9 +73,9 @@ def candidates_of_interrupted_upgrade(workspace: Workspace, recipe: str) -> None
 
 @dataclass(frozen=True)
 class ServeResult:
-    """A server that was started, or ran before (``already``). ``seconds`` is the wait for its first answer: 0 if it
-    answered at once, None if the command did not wait. If the image before serves in place of the new one,
-    ``put_back_from`` is the new one, and ``put_back_reason`` is a line."""
+    """A server that was started, or was running ``already``. ``seconds`` is the wait for its first answer: 0 if it
+    answered at once, None if the command did not wait. If the previous image replaced a new image that failed,
+    ``put_back_from`` is the new image, and ``put_back_reason`` is one line."""
 
     server: RunningServer
     already: bool
@@ -84,26 +85,26 @@ class ServeResult:
 
 
 def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = starting.PROC) -> ServeResult:
-    """Serves a recipe or a model with its paired image, and waits until it answers, unless ``detach``. A number that
-    the engine lacks is brought back first. ``proc`` tells the memory."""
+    """Serves a recipe or a model with its paired image, and waits for the first answer unless ``detach``. If the engine
+    lacks the number, the image is brought back first. ``proc`` is the machine's /proc, which shows the memory."""
     selection = preparation.selected(workspace.project, request)
     if isinstance(selection, SelectedImage) and not request.nodes:
         from builder.commands import rollback
 
-        # A mistake in the recipe is found before hours of building.
+        # Find mistakes in the recipe before a build that may take hours.
         preparation.settings(workspace.project, selection, request, workspace.environment)
         rollback.bring_back(workspace, lock_file.read_project_lock(workspace.project), selection.image)
     candidates_of_interrupted_upgrade(workspace, selection.recipe.file)
     prepared = preview_run(workspace, request, proc=proc)
     limit = None
-    if request.image:  # a number to be measured, whichever is paired
+    if request.image:  # a number to measure, not necessarily the paired one
         lock = lock_file.read_project_lock(workspace.project)
         limit = readiness.start_limit(workspace.project, lock, prepared.selection.recipe.model)
     return _serve(workspace, request, prepared, detach=detach, limit=limit)
 
 
 def preview_run(workspace: Workspace, request: ServeRequest, *, proc: Path = starting.PROC) -> PreparedServer:
-    """The server that `run` would start; nothing is started."""
+    """The server that `run` would start. Starts nothing."""
     prepared = preparation.prepare(workspace, request)
     if not starting.is_running(prepared):
         leaving = tuple(filter(None, starting.existing_containers(prepared)))
@@ -114,8 +115,8 @@ def preview_run(workspace: Workspace, request: ServeRequest, *, proc: Path = sta
 def _serve(
     workspace: Workspace, request: ServeRequest, prepared: PreparedServer, *, detach: bool, limit: float | None = None
 ) -> ServeResult:
-    """Starts a prepared server. A new image that does not serve is replaced by the image before, once, if another image
-    can help. ``limit`` is the one of `readiness.wait_until_ready`."""
+    """Starts a prepared server. If a new image fails, the previous image replaces it once, if another image can help.
+    ``limit`` is passed to `readiness.wait_until_ready`."""
     selection = prepared.selection
     _report_warnings(workspace, request, prepared)
     started = starting.start_server(prepared, workspace.environment, workspace.report)
@@ -142,7 +143,7 @@ def _serve(
 
 
 def _report_warnings(workspace: Workspace, request: ServeRequest, prepared: PreparedServer) -> None:
-    """Reports what is odd about the selection, and advisories. Raises ConflictError for an advisory that is certain."""
+    """Reports warnings about the selection, and advisories. Raises ConflictError if an advisory certainly applies."""
     project, selection = workspace.project, prepared.selection
     lock = lock_file.read_project_lock(project)
     for warning in (
@@ -165,7 +166,7 @@ def _report_warnings(workspace: Workspace, request: ServeRequest, prepared: Prep
 
 
 def _apply_tried(workspace: Workspace, prepared: PreparedServer, started: StartedServer) -> None:
-    """Applies the mods that are tried. If one fails, the server is removed."""
+    """Applies the mods of `--try-mod`. If one fails, the server is removed."""
     from builder.building import mod_trial
 
     try:
@@ -181,8 +182,8 @@ def _apply_tried(workspace: Workspace, prepared: PreparedServer, started: Starte
 
 
 def record_answer(workspace: Workspace, selection: ServedImage, seconds: float, started: StartedServer) -> None:
-    """Records that an image serves its model here after so many ``seconds``, with the revision of the model and the
-    facts of machines and server, and that what was compiled is complete."""
+    """Records that an image served its model here after ``seconds``, with the revision of the model and the facts of
+    machines and server. Also records that the compile caches are complete."""
     for member in started.server.members:
         if folder := starting.local_compile_cache(member.engine, member.service.labels):
             compile_caches.record_complete(folder)
@@ -194,15 +195,15 @@ def record_answer(workspace: Workspace, selection: ServedImage, seconds: float, 
         readiness.record_answered(workspace.project, model, selection.record.fingerprint, "answered", seconds, facts)
 
 
-# A model whose new image does not serve returns to the image before, once: the image has never answered for the model
-# here, and the one before has (docs/decisions/021-one-automatic-return.md).
+# If a new image fails, its model returns to the previous image, once. This requires that the new image has never
+# answered for the model here, and that the previous image has (docs/decisions/021-one-automatic-return.md).
 
 _LONGEST_REASON = 200
 
 
 def _image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | None:
-    """The image that takes the place of ``served`` if it does not serve; None if there is none, or that was tried
-    before. It counts if the model requires evidence, or if it has answered here."""
+    """The previous image, which replaces ``served`` if ``served`` fails. None if there is none, or if it was already
+    tried. The image must have answered here, unless the model requires evidence."""
     model = served.recipe.model
     if model is None or not isinstance(served, SelectedImage) or served.reason != "paired":
         return None
@@ -212,7 +213,7 @@ def _image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | 
     if paired is None or paired.pairing.image != served.image:
         return None
     if paired.pairing.status != "untested" or paired.pairing.note.startswith(requirements.FORCED):
-        return None  # the user found it good, or wants it without its evidence
+        return None  # the user marked it, or forced it without evidence
     starts = readiness.recorded_starts(project, model)
     before = requirements.pairing_before(project, workspace.environment, lock, model)
     if before is None or served.record.fingerprint in starts:
@@ -224,8 +225,8 @@ def _image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | 
 
 
 def _require_probes(workspace: Workspace, served: SelectedImage, server: RunningServer) -> None:
-    """Runs each required probe that has not passed on this image, and keeps the result. Raises ServeFailedError for the
-    first one that fails, and ends the server. A probe that cannot run decides nothing."""
+    """Runs each required probe that has not passed on this image, and keeps the result. If a probe fails, stops the
+    server and raises ServeFailedError. A probe that cannot run decides nothing."""
     project, model = workspace.project, served.recipe.model
     lock = lock_file.read_project_lock(project)
     lacking = requirements.missing(
@@ -254,10 +255,10 @@ def _require_probes(workspace: Workspace, served: SelectedImage, server: Running
 def _serve_image_before(
     workspace: Workspace, request: ServeRequest, served: SelectedImage, before: SelectedImage, error: ServeFailedError
 ) -> ServeResult:
-    """Serves from the image before, and pairs the model with it once it answers. If it does not answer, nothing moves,
-    and ``error`` is raised with the reason added."""
+    """Serves with the previous image, and pairs the model with it once it answers. If it does not answer, the pairing
+    stays, and ``error`` is raised with the reason added."""
     model = served.recipe.model or ""
-    # First of all: whatever happens now, this is not tried again for the same image.
+    # Record this first: whatever happens next, the same image gets no second try.
     readiness.record_answered(workspace.project, model, served.record.fingerprint, "replaced")
     reason = error.message.splitlines()[0]
     workspace.report(Message(f"{reason}: going back to {before.image}"))
@@ -271,7 +272,7 @@ def _serve_image_before(
         raise ServeFailedError(
             f"{error.message}\n{before.image}, the previous image, does not serve {model} either: {also_reason}",
             log=error.log,
-            # Not a rollback, which leads to an image that failed.
+            # The hint is not a rollback, because a rollback would lead to an image that failed.
             hint=f"`builder why {model}` shows what changed since it last worked",
         ) from None
     reason = "".join(char if char.isprintable() else " " for char in reason)
@@ -282,26 +283,26 @@ def _serve_image_before(
 
 
 def _record_going_back(workspace: Workspace, served: SelectedImage, before: SelectedImage, reason: str) -> None:
-    """Pairs the model with the image before, and marks the other pairing bad, with the ``reason``."""
+    """Pairs the model with the previous image, and marks the failed pairing bad, with the ``reason``."""
     model = served.recipe.model or ""
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
         paired = lock.models.get(model)
         goal = next((each for each in paired.previous if each.image == before.image), None) if paired else None
-        if paired and goal and paired.pairing.image == served.image:  # else it was moved meanwhile
+        if paired and goal and paired.pairing.image == served.image:  # otherwise the pairing was moved in the meantime
             note = f"{running.PUT_BACK}{before.image} {words.now()[:10]}: {reason}"
             marked = replace(paired, pairing=replace(paired.pairing, status="bad", note=note))
             transaction.commit(lock.with_model(model, marked.with_pairing(goal)))
 
 
-# The restart command: starts a server again as requested before, from the image that is paired with its model now.
+# The restart command: starts a server again with its earlier request, from the image that is now paired.
 
 
 def restart_server(
     workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = starting.PROC
 ) -> ServeResult:
-    """Stops the server called ``request.text`` and starts it with its earlier request and what ``request`` adds, or
-    starts one. Everything that can be checked is checked before the server is stopped."""
+    """Stops the server called ``request.text`` and starts it with its earlier request, overridden by ``request``.
+    Without a running server, starts one. Checks everything possible before the server stops."""
     server = running.pick(workspace.project, running.find_all(workspace), request.text)
     request = as_before(server.labels, request) if server else request
     prepared = preparation.prepare(workspace, request)
@@ -318,11 +319,11 @@ def restart_server(
 
 
 def as_before(labels: Mapping[str, str], request: ServeRequest) -> ServeRequest:
-    """The request that a server with these labels was started with, overridden by ``request``."""
+    """The request that started a server with these labels, overridden by ``request``."""
     before = running.StartOptions.of_labels(labels)
     return replace(
         request,
-        # By its recipe: the model may be paired by another one now.
+        # The recipe, because the model may now be paired by another recipe.
         text=labels.get(f"{container.LABEL}.recipe") or request.text,
         overrides={**before.overrides, **request.overrides},
         extra=request.extra or before.extra,

@@ -1,4 +1,4 @@
-"""These commands transfer numbered images and models between machines, registries and the hub."""
+"""Commands that transfer numbered images and models between machines, registries and the hub."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PushedImage:
-    """An image in the registry, by ``reference`` and ``digest``; ``already`` there before, and as ``latest``, too."""
+    """An image in the registry, with its ``reference`` and ``digest``. ``already`` is true if the registry had it
+    before, ``latest`` if it is also ``latest`` there."""
 
     image: ImageName
     reference: str
@@ -49,8 +50,8 @@ class PushedImage:
 
 
 def push_images(workspace: Workspace, texts: tuple[str, ...]) -> tuple[PushedImage, ...]:
-    """Pushes the images called ``texts``, one after the other; each is recorded once it is pushed. Raises UsageError
-    for an unknown image or where no registry is set, and what `named_registry.push` does."""
+    """Pushes the images called ``texts`` one by one, and records each after its push. Raises UsageError if an image is
+    unknown or no registry is configured, and the errors of `named_registry.push`."""
     lock = lock_file.read_project_lock(workspace.project)
     requested = dict.fromkeys(status.named_number(workspace.project, lock, text)[0] for text in texts)
     target = named_registry.Registry(configuration.load_configuration(workspace.project).required_registry())
@@ -58,13 +59,13 @@ def push_images(workspace: Workspace, texts: tuple[str, ...]) -> tuple[PushedIma
 
 
 def push_image(workspace: Workspace, target: named_registry.Registry, lock: Lock, name: ImageName) -> PushedImage:
-    """Pushes one image with its compile caches, points ``latest`` at the current number, and records the digest."""
+    """Pushes an image with its compile caches, points ``latest`` at the current number, and records the digest."""
     repository = lock.images[name.repository]
     recorded = repository.numbers[name.number]
     pushed = named_registry.push(workspace.engine, target, name, recorded, workspace.report)
     if recorded.digest != pushed.digest:
         with images_lock.transaction(workspace) as transaction:
-            if image := transaction.lock.image(name):  # it was not removed from images.lock meanwhile
+            if image := transaction.lock.image(name):  # the number is still in images.lock
                 transaction.commit(transaction.lock.with_image(name, replace(image, digest=pushed.digest)))
     latest = repository.current == name.number and named_registry.set_latest(
         workspace.engine, target, name, pushed.digest, workspace.report
@@ -74,13 +75,13 @@ def push_image(workspace: Workspace, target: named_registry.Registry, lock: Lock
     return PushedImage(name, reference, pushed.digest, pushed.already, latest)
 
 
-# The copy command: sends a numbered image to other machines, each of which gets the layers that it lacks.
+# The copy command: sends a numbered image to other machines. Each gets only the layers that it lacks.
 
 
 @dataclass(frozen=True)
 class Copied:
-    """The image, and for each node the layers that it got, None where it had the image already, or the error.
-    ``latest`` if the image is current, so that the nodes' tag follows it."""
+    """The image, and the result for each node: the copied layers, None if the node already had the image, or an error.
+    ``latest`` is true if the image is current, so the nodes' ``latest`` tag moves to it."""
 
     image: ImageName
     latest: bool
@@ -111,14 +112,14 @@ class _CopyJob:
         self.report(node, Message(text))
 
 
-# Longer than a request to an engine may take, which has its own error then.
+# Longer than the time limit of a request to an engine, which has its own error.
 _ANSWER_SECONDS = 120.0
 
 
 def copy_image(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
     """Copies the image called ``text`` to nodes of builder.yaml in parallel, through the registry of builder.yaml or a
-    temporary one on this machine; a node that fails stops no other. Raises UsageError for an unknown image or node, and
-    the errors of a push into the registry."""
+    temporary registry on this machine. If one node fails, the others continue. Raises UsageError for an unknown image
+    or node, and the errors of a push."""
     lock = lock_file.read_project_lock(workspace.project)
     name, recorded = status.named_number(workspace.project, lock, text)
     current = lock.images[name.repository].current == name.number
@@ -139,8 +140,8 @@ def copy_image(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
 
 
 def fetch_copy(workspace: Workspace, lock: Lock, name: ImageName, node: str) -> None:
-    """Copies a number from a node that has it to this engine, through a temporary registry on this machine; only the
-    layers that this engine lacks are transferred. Raises UsageError for an unknown node, and TransferError."""
+    """Copies a number from a node to this engine, through a temporary registry on this machine. Only missing layers are
+    transferred. Raises UsageError for an unknown node, and TransferError."""
     engine = machines.engines(workspace.project, workspace.environment, [node])[node]
     recorded = lock.images[name.repository].numbers[name.number]
     images_lock.claim_number(workspace, name, recorded.fingerprint)
@@ -156,9 +157,9 @@ def fetch_copy(workspace: Workspace, lock: Lock, name: ImageName, node: str) -> 
 
 
 def _has_already(job: _CopyJob, address: str | None, node: str, engine: Endpoint) -> bool:
-    """True if the node has the image. Raises BuilderError, before anything is sent, for a node that does not answer,
-    has another image under the number, or cannot reach the registry that is started where builder.yaml has no
-    ``address``."""
+    """True if the node has the image. Before anything is sent, raises BuilderError if the node does not answer or has a
+    different image with this number. Without an ``address`` in builder.yaml, also raises it if the node cannot reach a
+    temporary registry."""
     with job.failure_reported(node):
         if named_registry.refuse_other_content(engine, job.name, job.recorded):
             _point_latest(job, engine)
@@ -197,7 +198,7 @@ def _pull(job: _CopyJob, source: named_registry.Registry, digest: str, node: str
 
 
 def _send_caches(job: _CopyJob, caches: TravelingCaches, folder: Path, node: str, engine: Endpoint) -> None:
-    """Sends the compile caches to the same folder of a node, where a start from here looks for them."""
+    """Sends the compile caches to a node, into the same folder, where a start from this machine looks for them."""
     try:
         pieces = partial(traveling_caches.read_pieces, folder)
         why = traveling_caches.place(engine, str(job.name), str(folder), caches, pieces)
@@ -217,13 +218,13 @@ def _point_latest(job: _CopyJob, engine: Endpoint) -> None:
         report(Message(f"{latest} was an image without a number; its new name is {kept}"))
 
 
-# The pull command: gets a numbered image from the registry, by the digest that images.lock records.
+# The pull command: pulls a numbered image from the registry, by the digest in images.lock.
 
 
 def pull_image(workspace: Workspace, text: str) -> tuple[ImageName, PulledLayers | None]:
-    """Pulls the image called ``text`` (``IMAGE:N``), or the one that serves that recipe or model; returns it with the
-    layers that were lacking, None if the engine had it. Raises UsageError where ``text`` names nothing or no registry
-    is set, TransferError where the transfer fails."""
+    """Pulls the image called ``text`` (``IMAGE:N``), or the image that serves the recipe or model ``text``. Returns its
+    name and the pulled layers; None instead of the layers if the engine had the image. Raises UsageError if ``text``
+    names nothing or no registry is configured, TransferError if the transfer fails."""
     lock = lock_file.read_project_lock(workspace.project)
     try:
         name, _ = status.named_number(workspace.project, lock, text)
@@ -240,16 +241,16 @@ def pull_image(workspace: Workspace, text: str) -> tuple[ImageName, PulledLayers
     return name, layers
 
 
-# The download command: gets a model and its draft model from the hub into the cache, and copies them to nodes.
+# The download command: downloads a model and its draft model from the hub into the cache, and copies them to nodes.
 
-# Left free: other programs write to this disk meanwhile.
+# Kept free, because other programs also write to this disk.
 _SPARE = 1_000_000_000
 
 
 @dataclass(frozen=True)
 class Downloaded:
-    """A model in the cache: its commit, its folder, its size and the part of it that was fetched, in bytes, and the
-    whole time in seconds. ``size`` is 0 where only the cache was asked."""
+    """A model in the cache: its commit, its folder, its size and the fetched part in bytes, and the total time in
+    seconds. ``size`` is 0 if only the cache was read."""
 
     model: str
     commit: str
@@ -262,9 +263,9 @@ class Downloaded:
 def download_model(
     workspace: Workspace, text: str, revision: str | None = None, nodes: Sequence[str] = ()
 ) -> tuple[Downloaded, ...]:
-    """Downloads the recipe or model ``text``, at ``revision`` (a branch, tag or commit) or the recorded one; fills in
-    the revision of a pairing that has none, and copies to the nodes. Checks all that it can before it transfers
-    anything. Raises UsageError where ``text`` names no model, SourceError where the hub, the disk or a node refuses."""
+    """Downloads the recipe or model ``text`` at ``revision`` (a branch, tag or commit), or at the recorded revision.
+    Records the revision in a pairing that has none, and copies to the nodes. Checks everything possible before any
+    transfer. Raises UsageError if ``text`` names no model, SourceError if the hub, the disk or a node refuses."""
     config = configuration.load_configuration(workspace.project)
     destinations = [model_weights.copy_destination(workspace.environment, config.node(name)) for name in nodes]
     lock = lock_file.read_project_lock(workspace.project)
@@ -287,7 +288,7 @@ def download_model(
 def _checkpoint(
     workspace: Workspace, lock: Lock, recipe: Recipe, destinations: Sequence[model_weights.CopyDestination]
 ) -> tuple[Downloaded, ...]:
-    """The checkpoint that the recipe serves, which is made and never fetched; copied to the nodes."""
+    """The checkpoint that the recipe serves, copied to the nodes. A checkpoint is made here, never downloaded."""
     selection = select_any(workspace.project, lock, recipe.file)
     weights = model_weights.served_weights(workspace.project, workspace.environment, lock, selection)
     if weights is None or weights.checkpoint is None:
@@ -310,7 +311,8 @@ def _checkpoint(
 
 
 def _requested_models(lock: Lock, recipe: Recipe | None, text: str, revision: str | None) -> list[tuple[str, str]]:
-    """The model and its draft model, each with the revision of the user, else of the recipe, else of the pairing."""
+    """The model and its draft model with their revisions. The order is: the user's revision, the recipe's, the
+    pairing's."""
     model = (recipe.model or command.render_command(recipe, {}, ()).model) if recipe else text
     if recipe and model is None:
         raise UsageError(f"{recipe.file} names no model", hint="add `model: ORG/NAME` to the recipe")
@@ -324,7 +326,7 @@ def _requested_models(lock: Lock, recipe: Recipe | None, text: str, revision: st
 
 
 def _recipe(project: Project, lock: Lock, text: str) -> Recipe | None:
-    """The recipe that ``text`` names, or by which the model of that name was paired; None for any other model."""
+    """The recipe called ``text``, or the recipe of the pairing of the model ``text``; None for any other model."""
     if text in lock.models:
         path = recipe.recorded(project, lock.models[text].pairing.recipe)
         return recipe.load_recipe(project, path) if path else None

@@ -1,4 +1,4 @@
-"""The up command brings a model up: its image, its weights and its server. Each part does only what is missing."""
+"""The up command brings up a model: its image, its weights and its server. Parts that are done are not repeated."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SHOWN = {"here": "is here already", "rebuilt": "built again, unchanged", "left"
 
 @dataclass(frozen=True)
 class UpPart:
-    """A part that is done: its subject, such as an image, what was done in how many seconds, and the reason."""
+    """A finished part: its subject, such as an image, the outcome, the time in seconds, and the reason."""
 
     part: PartName
     subject: str
@@ -47,8 +47,8 @@ class UpPart:
 
 
 def ensure_image(workspace: Workspace, selection: ServedImage) -> UpPart:
-    """Makes sure that the engine has the image. A number that was pruned or lost is brought back. Without a number, the
-    recipe's own image is built, or one that others build is pulled."""
+    """Makes sure that the engine has the image. A missing number is brought back. Without a number, a definition's
+    image is built, and any other image is pulled."""
     name = selection.name
     outcome: PartOutcome = "here"
     if isinstance(selection, SelectedImage):
@@ -56,7 +56,7 @@ def ensure_image(workspace: Workspace, selection: ServedImage) -> UpPart:
     elif selection.definition:
         results = [*build.build_targets(workspace, BuildRequest((selection.recipe.file,)))]
         outcome = "built" if any(isinstance(result, Built) for result in results) else "here"
-        # A build without its evidence gets a number and moves nothing: another number may serve.
+        # Without its required evidence, a new number does not become current, so another number may serve.
         name = for_recipe(lock_file.read_project_lock(workspace.project), selection.recipe).name
     elif images.inspect_image(workspace.engine, name) is None:
         named_registry.pull_unnumbered(workspace, name)
@@ -65,7 +65,7 @@ def ensure_image(workspace: Workspace, selection: ServedImage) -> UpPart:
 
 
 def ensure_on_nodes(workspace: Workspace, selection: ServedImage, nodes: Sequence[str]) -> UpPart:
-    """Makes sure that the nodes have a numbered image. Raises the error of the first node that could not get it."""
+    """Makes sure that the nodes have a numbered image. Raises the error of the first node that failed."""
     if isinstance(selection, UnnumberedImage):
         message = f"{selection.name} has no number, but only numbered images can be copied to nodes"
         hint = f"`builder adopt {selection.name}` gives it a number"
@@ -79,8 +79,8 @@ def ensure_on_nodes(workspace: Workspace, selection: ServedImage, nodes: Sequenc
 
 
 def ensure_model(workspace: Workspace, recipe: Recipe, text: str, nodes: Sequence[str]) -> UpPart:
-    """Downloads what the cache lacks of the model and its draft model. A folder is left unchanged, as is a complete
-    copy in the cache if the hub does not answer."""
+    """Downloads missing files of the model and its draft model. A folder is left unchanged. If the hub does not answer,
+    a complete copy in the cache is left unchanged, too."""
     model = recipe.model or command.render_command(recipe, {}, ()).model or ""
     if not model or not hub_cache.is_id(model):
         return UpPart("model", model or recipe.name, "left", "it is not a model on Hugging Face")
@@ -105,7 +105,7 @@ class UpResult:
 
 
 def lacking_mods(workspace: Workspace, text: str) -> tuple[str, ...]:
-    """The mods that the image for ``text`` will be built with and that the project lacks."""
+    """The mods that a build of the image for ``text`` needs and the project lacks."""
     selection = select_any(workspace.project, lock_file.read_project_lock(workspace.project), text)
     if not isinstance(selection, UnnumberedImage) or selection.definition is None:
         return ()
@@ -114,7 +114,7 @@ def lacking_mods(workspace: Workspace, text: str) -> tuple[str, ...]:
 
 
 def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> UpResult:
-    """Brings a recipe or a model up, and reports each part. After an error, the same command continues."""
+    """Brings up a recipe or a model, and reports each part. After an error, the same command continues."""
     lock = lock_file.read_project_lock(workspace.project)
     selection = select_any(workspace.project, lock, request.text)
     recipe = selection.recipe
@@ -136,7 +136,7 @@ def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> Up
     if nodes:
         now = select_any(workspace.project, lock_file.read_project_lock(workspace.project), request.text)
         bring(lambda: ensure_on_nodes(workspace, now, nodes))
-    # Models are downloaded to this machine's cache, and go from there to nodes that are other machines.
+    # Models are downloaded into this machine's cache, then copied to nodes on other machines.
     engines = [client.of_node(workspace.environment, name, configured.node(name).engine) for name in nodes]
     far = [name for name, engine in zip(nodes, engines, strict=True) if not machine.is_here(engine.host)]
     bring(lambda: ensure_model(workspace, recipe, request.text, far))

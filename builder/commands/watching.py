@@ -1,4 +1,4 @@
-"""The commands logs and status look at servers. They import little: `status` answers at once."""
+"""The commands logs and status show servers. They import little, so `status` is fast."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def server_logs(
     workspace: Workspace, text: str | None, node: str | None, tail: int | None, *, follow: bool
 ) -> Iterator[str]:
-    """The last ``tail`` lines (None: all) of the server called ``text`` (None: the only one) on ``node`` (None: its
-    head); with ``follow`` also each new line until the server is stopped."""
+    """The last ``tail`` lines (None: all) of the server called ``text`` (None: the only server) on ``node`` (None: its
+    head). With ``follow``, also each new line until the server stops."""
     server = running.find_server(workspace, text)
     member = next((member for member in server.members if node in (None, member.node)), None)
     if member is None:
@@ -38,12 +38,12 @@ def server_logs(
     return (line.text for line in lines(member.engine, member.service.id, tail=tail))
 
 
-# The time between two readings of the metrics, which give a rate.
+# The time between two readings of the metrics; rates come from the difference.
 INTERVAL_SECONDS = 1.0
 _READING_TIMEOUT = 15
 _RECENT_LINES = 400
 _LAST_LINES = 5
-# Runs in the container: the server answers there on every network and engine.
+# Runs in the container, where the server is reachable with every network and engine.
 _READING = """\
 import http.client, json, sys, time
 host, port, interval = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
@@ -61,7 +61,7 @@ print(json.dumps(readings))
 
 @dataclass(frozen=True)
 class TokenRates:
-    """Tokens a second, of prompts and generated, between two readings."""
+    """Prompt tokens and generated tokens per second, between two readings."""
 
     prompt: float
     generated: float
@@ -69,7 +69,7 @@ class TokenRates:
 
 @dataclass(frozen=True)
 class EndedContainer:
-    """A container that ended while others of its server stayed: its node, its exit code and its last lines."""
+    """A container that ended while other containers of its server continued: its node, exit code and last lines."""
 
     node: str
     exit_code: int
@@ -79,9 +79,9 @@ class EndedContainer:
 @dataclass(frozen=True)
 class ServerState:
     """A server and its ``state``: healthy, starting, unhealthy, restarting, running (no health check), stopped,
-    ``incomplete`` (a node is missing) or ``ended`` (the container of a node has ended, and with it the whole).
-    ``phase`` is the step of its start; ``up`` is in seconds; ``put_back`` is the pairing that its model was put back
-    from, ``superseded`` is set if its model is paired with another image by now."""
+    ``incomplete`` (a node is missing), or ``ended`` (a node's container has ended, so the whole server has). ``phase``
+    is the step of its start; ``up`` is in seconds. ``put_back`` is the pairing from which its model was put back.
+    ``superseded`` is set if its model is now paired with another image."""
 
     running: RunningServer
     state: str
@@ -97,7 +97,7 @@ class ServerState:
 
 @dataclass(frozen=True)
 class ServingOverview:
-    """All servers, the nodes that do not answer, and the upgrades that were interrupted."""
+    """All servers, the nodes that do not answer, and the interrupted upgrades."""
 
     states: tuple[ServerState, ...]
     silent: tuple[str, ...]
@@ -105,11 +105,11 @@ class ServingOverview:
 
 
 def server_status(workspace: Workspace, text: str | None) -> ServingOverview:
-    """Reads the state of all servers, or of the one called ``text``; takes over a second where one answers."""
+    """Reads the state of all servers, or of the server called ``text``. Takes over a second if a server answers."""
     from concurrent.futures import ThreadPoolExecutor
 
     lock = Lock()
-    with suppress(LockError):  # the servers are shown without it
+    with suppress(LockError):  # servers are shown even without the lock
         lock = lock_file.read_lock(workspace.project.lock)
     upgrades = tuple(upgrade_journal.interrupted_upgrades(workspace.project, lock))
     if text is not None:
@@ -128,13 +128,13 @@ def _state(project: Project, lock: Lock, server: RunningServer) -> ServerState:
     phase = None
     if state == "starting":
         lines = containers.container_log(server.head.engine, head.id, tail=_RECENT_LINES)
-        # Lines from before a restart do not count.
+        # Ignore lines from before a restart.
         phase = server_log.latest_phase([line.text for line in lines if line.written >= head.started])
     if phase and phase.name == server_log.READY and running.answers(server):
-        state = "healthy"  # its health check has not run again yet
+        state = "healthy"  # the next health check is still due
     numbers, rates = _numbers(server) if state in {"healthy", "unhealthy", "running"} else (None, None)
     if state in {"healthy", "unhealthy"}:
-        # Once it has answered its health check seldom runs: what counts is its answer now.
+        # After the first answer, health checks are rare. The present answer decides.
         state = "healthy" if numbers or running.answers(server) else "unhealthy"
     is_ours = server.labels.get(running.PROJECT) == str(project.root)
     up = datetime.now(UTC) - datetime.fromisoformat(head.started) if head.status == "running" else None
@@ -177,7 +177,7 @@ def _numbers(server: RunningServer) -> tuple[ServerMetrics | None, TokenRates | 
     argv = ["python3", "-ISc", _READING, host, str(port), str(INTERVAL_SECONDS)]
     try:
         result = containers.execute(server.head.engine, server.head.service.id, argv, _READING_TIMEOUT)
-    except EngineError:  # it has just ended, or is too busy to answer
+    except EngineError:  # the container has just ended, or the server is too busy
         return None, None
     if result.exit_code:
         return None, None
