@@ -398,7 +398,7 @@ def test_an_image_that_is_not_the_recorded_one_is_refused(
         images.tag_image(endpoint, kept.id, str(name))
         images.remove_extra_tag(endpoint, f"{name.repository}:kept")
     assert f"{name} is not the image that images.lock records" in done.stderr
-    assert "`builder verify` shows more" in done.stderr
+    assert "frees the name; then run the command again" in done.stderr
     assert containers.find_container(endpoint, kitchen.name) is None
 
 
