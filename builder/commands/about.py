@@ -430,7 +430,7 @@ def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: Abstra
         if row.state == "missing":
             yield Discrepancy(name, "missing", "the engine has no image with this name", back)
         elif row.state == "moved":
-            remedy = f"`docker tag {name} OTHER-NAME; docker image rm {name}` frees the name, then {back}"
+            remedy = f"`{adopted.frees(name)}` frees the name, then {back}"
             yield Discrepancy(name, "moved", "the name belongs to a different image", remedy)
     for repository in overview.stray:
         current = f"{repository}:{lock.images[repository].current}"

@@ -176,7 +176,7 @@ def _again(
         tagged = images.inspect_image(workspace.engine, str(name))
         if tagged is not None and images.fingerprint(tagged) != record.fingerprint:
             message = f"images.lock records this content as {name}, but that tag names another image in the engine"
-            hint = f"to free the tag: `docker tag {name} OTHER-NAME; docker image rm {name}`; then adopt again"
+            hint = f"to free the tag: `{adopted.frees(name)}`; then adopt again"
             raise ImageStateError(message, hint=hint)
         if tagged is None:
             transaction.announce(name)

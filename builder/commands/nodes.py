@@ -19,7 +19,7 @@ from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
 from builder.moving import machines
 from builder.moving.machines import LinkChoice, MachineFacts
-from builder.numbers import named_registry
+from builder.numbers import adopted
 from builder.serving import advice
 from builder.serving.selection import SelectedImage, ServedImage, select_any, select_image
 
@@ -271,7 +271,7 @@ def _image_findings(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) 
         if present is not None and present == expected:
             yield Diagnosis("image", "ok", f"{name}, same as {like}")
         elif present is not None:
-            other = f"on {node.name}, `{named_registry.frees(name)}` frees the name; then {remedy}"
+            other = f"on {node.name}, `{adopted.frees(name)}` frees the name; then {remedy}"
             yield Diagnosis("image", "error", f"{name} differs from the image {like}", other if fingerprint else remedy)
         elif wanted.verdict == "error" or there:
             yield Diagnosis("image", wanted.verdict, f"{name} is missing", remedy)

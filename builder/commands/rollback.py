@@ -303,7 +303,7 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
         return "here"
     if images.inspect_image(workspace.engine, str(name)) is not None:
         message = f"{name} is not the image that images.lock records: its tag was moved in this engine"
-        hint = f"`docker tag {name} OTHER-NAME; docker image rm {name}` frees the name; then run the command again"
+        hint = f"`{adopted.frees(name)}` frees the name; then run the command again"
         raise ImageStateError(message, hint=hint)
     if recorded.digest and (address := configuration.load_configuration(workspace.project).registry):
         named_registry.pull_number(workspace, address, lock, name)

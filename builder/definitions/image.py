@@ -224,10 +224,11 @@ def _wrong_days(data: dict[str, Any]) -> Iterator[tuple[yaml_file.YamlPath, str]
     written = {("python", "as_of"): data.get("python", {}).get("as_of", ""), ("base",): data.get("base", "")}
     for path, text in written.items():
         day = text.rpartition("@")[2]
-        try:
-            date.fromisoformat(day if re.fullmatch(r"\d{4}-\d{2}-\d{2}", day) else "2000-01-01")
-        except ValueError:
-            yield path, f"{day} is not a date"
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}", day):
+            try:
+                date.fromisoformat(day)
+            except ValueError:
+                yield path, f"{day} is not a date"
 
 
 def _repeated_packages(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tuple[yaml_file.YamlPath, str]]:

@@ -73,6 +73,11 @@ def way_back(name: ImageName, image: NumberedImage) -> str:
     return f"copy the image back from the machine that built it; then {again} restores its number"
 
 
+def frees(name: ImageName | str) -> str:
+    """The command that takes a number's tag from another image, which keeps another name."""
+    return f"docker tag {name} OTHER-NAME; docker image rm {name}"
+
+
 def require_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:
     """Raises ImageStateError if the engine lacks the image that images.lock records for this number."""
     details = images.inspect_image(endpoint, str(name))

@@ -174,13 +174,8 @@ def refuse_other_content(endpoint: Endpoint, name: ImageName, recorded: Numbered
     there = images.inspect_image(endpoint, str(name))
     if there is not None and images.fingerprint(there) != recorded.fingerprint:
         message = f"in the engine at {endpoint.host}, {name} is not the image in images.lock, so it was not overwritten"
-        raise ImageStateError(message, hint=f"in that engine, `{frees(name)}` frees the name")
+        raise ImageStateError(message, hint=f"in that engine, `{adopted.frees(name)}` frees the name")
     return there is not None
-
-
-def frees(name: ImageName | str) -> str:
-    """The command that takes a number's tag from another image, which keeps another name."""
-    return f"docker tag {name} OTHER-NAME; docker image rm {name}"
 
 
 def pull_by_digest(endpoint: Endpoint, repository: str, digest: str, tag: str, on_progress: OnLayerProgress) -> None:
