@@ -302,9 +302,7 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
     if named_registry.is_present(workspace.engine, lock, name):
         return "here"
     if images.inspect_image(workspace.engine, str(name)) is not None:
-        message = f"{name} is not the image that images.lock records: its tag was moved in this engine"
-        hint = f"`{adopted.frees(name)}` frees the name; then run the command again"
-        raise ImageStateError(message, hint=hint)
+        raise adopted.moved_tag_error(name)
     if recorded.digest and (address := configuration.load_configuration(workspace.project).registry):
         named_registry.pull_number(workspace, address, lock, name)
         return "pulled"

@@ -85,8 +85,13 @@ def require_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage
         state = f"was pruned on {recorded.pruned[:10]}" if recorded.pruned else "is missing from this engine"
         raise ImageStateError(f"{name} {state}", hint=way_back(name, recorded))
     if images.fingerprint(details) != recorded.fingerprint:
-        message = f"{name} is not the image that images.lock records: its tag was moved"
-        raise ImageStateError(message, hint="`builder verify` shows what is wrong; `builder rebuild` rebuilds a number")
+        raise moved_tag_error(name)
+
+
+def moved_tag_error(name: ImageName) -> ImageStateError:
+    """The error for a number whose tag names another image: no command of builder takes a tag from an image."""
+    message = f"{name} is not the image that images.lock records: its tag was moved in this engine"
+    return ImageStateError(message, hint=f"`{frees(name)}` frees the name; then run the command again")
 
 
 # Reading the contents of an image that was built elsewhere.
