@@ -364,6 +364,7 @@ def _address(task: _Task, checkout: Path, source: GitSource) -> str:
         with contextlib.suppress(SourceError):
             task.resolver.commit("", url, source.ref)
             return url
+    foreign_files.refuse_shallow(checkout)
     return source.git
 
 
