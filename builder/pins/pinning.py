@@ -465,6 +465,8 @@ def _to_run(task: _Task, wants: PythonRequirements, pins: Pins, inherited: Seque
         exempt=exactly_requested(wants.packages) | {source.package for source in sources.values()},
     )
     resolved = python.resolve_closure(request, resolver.settings, inherited)
+    for warning in resolved.warnings:
+        resolver.say(f"{definition.name}: {warning}")
     if misfit := agreement.misfit_kernels((*inherited, *resolved.pin.packages)):
         raise SourceError(misfit, hint="set a version that fits under `python.packages` in image.yaml")
     if as_of and (resolved.pin.undated or not resolved.pin.as_of):
@@ -501,7 +503,10 @@ def _to_build(
         exempt=exactly_requested(wants.build),
     )
     installed = (*inherited, *(pins.python.packages if pins.python else ()))
-    return python.resolve_closure(request, task.resolver.settings, installed).pin
+    resolved = python.resolve_closure(request, task.resolver.settings, installed)
+    for warning in resolved.warnings:
+        task.resolver.say(f"{task.definition.name}: {warning}")
+    return resolved.pin
 
 
 def exactly_requested(requirements: tuple[str, ...]) -> frozenset[str]:
