@@ -197,10 +197,12 @@ def _print_report(report: commands.bisecting.BisectReport) -> None:
         for line in rest:
             print_result(f"  {line}", hanging=4)
         return
+    from builder.base import words
+
     units = styled(" and ".join(culprit.unit for culprit in report.culprits), bold=True)
     together = ", which could only be tried together" if len(report.culprits) > 1 else ""
     what = f"{styled(report.bisection.target, bold=True)} was broken by {units}"
-    print_result(f"{what}{together}, in {report.conclusion.steps} steps")
+    print_result(f"{what}{together}, in {words.counted(report.conclusion.steps, 'step')}")
     if report.between:
         print_result(f"  the change came between {report.between[0]} and {report.between[1]}", hanging=4)
     for culprit in report.culprits:
