@@ -194,6 +194,8 @@ def resolve_missing(
         rest = _with_closures(task, rest, inherited, below)
     if len(task.faults) > so_far and pins.python:
         return ResolvedPins(pins if brought else replace(pins, base=based.base), faults=tuple(task.faults))
+    if rest.python is None:  # only the closure shows whether the version of a wheel exists
+        rest = replace(rest, sources={n: pin for n, pin in rest.sources.items() if not isinstance(pin, WheelPin)})
     return ResolvedPins(replace(rest, base=based.base), task.patches, tuple(task.faults))
 
 
