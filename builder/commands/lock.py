@@ -321,7 +321,8 @@ def _retag(workspace: Workspace, lock: Lock) -> tuple[ImageName, ...]:
 @dataclass(frozen=True)
 class MovedPin:
     """A new or moved pin. ``between`` are the commits between two git pins. ``packages`` are the changed packages of a
-    closure, or of a base image that was read. ``older`` are the packages and sources that go back to an older version."""
+    closure, or of a base image that was read. ``older`` are the packages and sources that go back to an older
+    version."""
 
     definition: str
     platform: str

@@ -234,9 +234,11 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
     if not commit or not folder.samefile(top.text):
         reason = f"{folder} lies inside the checkout {top.text}"
         if not commit:
-            reason = f"{folder} is not a git checkout with a commit" + (top.status and f": {shorten(top.stderr)}" or "")
+            why = f": {shorten(top.stderr)}" if top.status else ""
+            reason = f"{folder} is not a git checkout with a commit{why}"
         message = f"`path` does not name a checkout: {reason}"
-        raise SourceError(message, hint="correct the `path` of the source in image.yaml")
+        hint = "correct the `path` of the source in image.yaml; `git log` has to work in that folder"
+        raise SourceError(message, hint=hint)
     # A copy of the checkout's index: git then reads only changed files.
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         index, objects = f"{name}/index", _git(folder, "rev-parse", "--git-path", "objects")

@@ -189,7 +189,7 @@ _RULES = (
         "incomplete",
         r"on the remote side|(?m:^remote: (?:fatal|error): )",
         "the repository at {url} is incomplete or damaged",
-        "complete it there: `git fetch --unshallow` in a shallow clone, `git fetch --refetch` in a partial clone",
+        "complete it there; in a partial clone: `git fetch --refetch --no-filter`",
     ),
     _Rule(
         "damaged",

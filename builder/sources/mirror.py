@@ -166,7 +166,8 @@ def list_refs(repository: GitRepository) -> RemoteRefs:
     for line in result.text.splitlines():
         commit, _, ref = line.partition("\t")
         if len(commit) == 64:
-            message = f"{repository.address.url} names its objects by SHA-256; builder pins only commits of 40 hex digits"
+            url = repository.address.url
+            message = f"{url} names its objects by SHA-256, but builder pins only commits of 40 hex digits"
             raise SourceError(message, hint="use a repository with the object format sha1, which is git's default")
         kind, _, name = ref.removeprefix("refs/").partition("/")
         if kind == "heads":

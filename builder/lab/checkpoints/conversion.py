@@ -356,8 +356,8 @@ def _put_in_place(work: Path, place: ResultPlace, revision: str, made: Mapping[s
             if extra.name not in made:
                 extra.unlink()
     if place.has(revision):
-        for file in fresh.iterdir():
-            file.replace(place.folder(revision) / file.name)
+        for path in fresh.iterdir():
+            path.replace(place.folder(revision) / path.name)
         sync_folder(place.folder(revision))
     else:
         put_folder_in_place(fresh, place.folder(revision))
