@@ -60,7 +60,9 @@ def test_list_shows_what_serves_each(project: Project) -> None:
 
 def test_list_without_recipes(project: Project) -> None:
     (project.recipes / "chat.yaml").unlink()
-    assert run(project, "recipes", "list").stdout == "no recipes in recipes/; to copy one: `builder recipes add`\n"
+    assert (
+        run(project, "recipes", "list").stdout == "no recipes in recipes/; to copy one: `builder recipes add ADDRESS`\n"
+    )
 
 
 def test_show_prints_the_command_as_a_shell_takes_it(project: Project) -> None:
