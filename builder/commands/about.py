@@ -301,8 +301,8 @@ def _files(project: Project) -> Iterator[Diagnosis]:
             "recipe mods",
             "warning",
             "\n".join(missing_mods),
-            "these recipes cannot be built without the mods: copy the mods with `builder mods add`, or remove them from"
-            " the recipes",
+            "these recipes cannot be built without the mods: copy the mods with `builder mods add ADDRESS`, or remove"
+            " them from the recipes",
         )
 
 
@@ -415,7 +415,10 @@ def compare_registry(workspace: Workspace) -> Iterator[Discrepancy]:
         if state == "missing":
             yield Discrepancy(reference, "missing", "the registry does not have it", f"`builder push {name}`")
         elif state == "moved":
-            yield Discrepancy(reference, "moved", "the registry has different content there", f"`builder show {name}`")
+            remedy = (
+                "if another project pushed that number, give this project its own path: `registry:` in builder.yaml"
+            )
+            yield Discrepancy(reference, "moved", "the registry has different content there", remedy)
 
 
 def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: AbstractSet[str]) -> Iterator[Discrepancy]:

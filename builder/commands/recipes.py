@@ -540,8 +540,10 @@ def _routed(
             models.append(routed)
             warnings += notes
     if not models:
-        hint = "`builder build RECIPE` pairs its model with the image that it makes"
-        raise UsageError("\n".join(["none of the paired models can be served", *warnings]), hint=hint)
+        if not warnings:
+            hint = "`builder build RECIPE` pairs its model with the image that it makes"
+            raise UsageError("no model is paired with an image yet", hint=hint)
+        raise UsageError("\n".join(["none of the paired models can be served", *warnings]))
     warnings += exports.shared_ports(models)
     if kind == "litellm":
         text = exports.render_litellm(models, address)
