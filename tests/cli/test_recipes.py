@@ -169,7 +169,7 @@ def test_what_only_a_build_needs_is_its_own_error(project: Project) -> None:
     assert "recipes/x.yaml:3:8: no mod `x` in mods/; " in checked.stdout
     for typed in BUILD:
         message = run(project, *typed.split(), code=2).stderr
-        remedy = "`builder mods add` copies it from its repository"
+        remedy = "`builder mods add ADDRESS` copies it from its repository"
         assert message == f"error: recipes/x.yaml:3:8: no mod `x` in mods/; {remedy}\n"
 
 
