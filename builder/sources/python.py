@@ -387,10 +387,10 @@ def download_web_file(address: str, largest: int, ca_file: Path | None, notify: 
             if not error.transient:
                 raise SourceError(f"{shown} cannot be fetched: {error}") from None
             if tries > len(_PAUSES):
-                message = f"{shown} does not answer ({tries} tries): {error}"
+                message = f"{shown} cannot be fetched ({tries} tries): {error}"
                 hint = "check the network and HTTPS_PROXY, then run the command again"
                 raise SourceError(message, hint=hint) from None
-            notify(f"{shown} does not answer: {error}; trying again in {_PAUSES[tries - 1]:g} s")
+            notify(f"{shown} cannot be fetched: {error}; trying again in {_PAUSES[tries - 1]:g} s")
             time.sleep(_PAUSES[tries - 1])
 
 
