@@ -227,7 +227,7 @@ def _engine(endpoint: endpoints.Endpoint, proc: Path) -> Iterator[Diagnosis]:
         yield Diagnosis("GPU", "error", message, f"{remedy}and `sudo systemctl restart docker`")
     if not engine.limits_memory:
         message = "the engine cannot limit the memory of a container: `run --memory` has no effect"
-        remedy = "turn on the kernel's memory controller (cgroup v2, or `cgroup_enable=memory swapaccount=1`); restart"
+        remedy = "turn on the kernel's memory controller (cgroup v2, or `cgroup_enable=memory swapaccount=1`); reboot"
         yield Diagnosis("limits", "warning", message, remedy)
     # The free space is unknown if the engine is on another machine, or if its folder is not readable.
     free = machine.free_disk(engine.data_root)
