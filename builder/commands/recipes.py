@@ -560,7 +560,8 @@ def _routed_model(
     selected = _selected(project, lock, request.text)
     planned = preparation.settings(project, selected, request, environ)
     if len(planned.containers) > 1 or planned.nodes:
-        raise UsageError(f"{selected.recipe.file} is served by several nodes, but a router uses one machine only")
+        message = f"{selected.recipe.file} is served by several nodes, but a router uses one machine only"
+        raise UsageError(message, hint="`--format compose` and `--format script` export a recipe for several nodes")
     (container,) = planned.containers
     rendered = command.render_command(selected.recipe, request.overrides, request.extra)
     published = of_server(planned.options.publish, rendered.port)

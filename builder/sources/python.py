@@ -275,7 +275,8 @@ def _own_address(name: str) -> SourceError:
 
 def sha256_of(name: str, file: dict[str, Any]) -> str:
     if (digest := file["hashes"].get("sha256")) is None:
-        raise SourceError(f"the index has no sha256 of {name}, only {', '.join(file['hashes'])}")
+        message = f"the index has no sha256 of {name}, only {', '.join(file['hashes'])}"
+        raise SourceError(message, hint="use an index that lists SHA-256 hashes, as PyPI does")
     return str(digest)
 
 

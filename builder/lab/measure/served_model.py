@@ -83,7 +83,8 @@ def keep_run(
     )
     if outcome.verdict != "pass" and is_gone:
         name = measured.running.name
-        raise ConflictError(f"another command or program stopped {name} during the measurement: no result was kept")
+        message = f"another command or program stopped {name} during the measurement: no result was kept"
+        raise ConflictError(message, hint="run the command again")
     of_run = subject(workspace, measured, outcome.kind)
     if measured.image is None or of_run is None:
         return None
