@@ -187,8 +187,8 @@ def _print_report(report: commands.bisecting.BisectReport) -> None:
     from builder.base import words
 
     if report.look:
-        at = f" at {report.look.address}" if report.look.address else ""
-        print_result(f"look at {styled(report.look.image, bold=True)}{at}")
+        served = f", served at {report.look.address}" if report.look.address else ""
+        print_result(f"judge {styled(report.look.image, bold=True)}{served}")
         print_result("  then `builder bisect good`, `builder bisect bad` or `builder bisect skip`", hanging=4)
         return
     for change in report.machine:

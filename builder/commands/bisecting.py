@@ -107,7 +107,7 @@ def bisect_images(
             return _go_on(running)
         if (bisection.target, bisection.judge) != (text, judge.recorded):
             again = f"`builder bisect {shlex.quote(bisection.target)}` with the same options continues it"
-            message = f"a bisection of {bisection.target} was interrupted"
+            message = f"a bisection of {bisection.target} is not finished"
             raise ConflictError(message, hint=f"{again}; `builder bisect stop` ends it")
         workspace.report(Message(f"continuing the bisection that began at {bisection.started}"))
         running = RunningBisection(workspace, replace(bisection, judge=judge))
