@@ -218,7 +218,7 @@ def bases(context: Context, name: str, newest: int, platform: str | None, as_jso
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE…", shell_complete=names("definitions", "numbered"))
 @json_and_context
 def mirror(context: Context, images: tuple[str, ...], as_json: bool) -> None:
-    """Copy upstream images to a folder or your registry, before they vanish.
+    """Copy upstream images, before they vanish.
 
     IMAGE is an adopted number, an image such as NAME:TAG or NAME@DAY, or a definition (its pinned base is copied).
     The copy goes into the folder that `mirror:` in builder.yaml names. Without it, the copy goes below mirror/ in

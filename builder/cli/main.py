@@ -85,7 +85,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "nodes": ("nodes_cli", "nodes", "Show which node has which image, and what it serves."),
         "push": ("transfers_cli", "push", "Push numbered images to the registry."),
         "pull": ("transfers_cli", "pull", "Pull a numbered image from the registry."),
-        "mirror": ("lock_cli", "mirror", "Copy upstream images to a folder or your registry, before they vanish."),
+        "mirror": ("lock_cli", "mirror", "Copy upstream images, before they vanish."),
         "copy": ("transfers_cli", "copy", "Copy a numbered image to other machines."),
         "export-image": ("transfers_cli", "export_image", "Write a numbered image into a file."),
         "import-image": ("transfers_cli", "import_image", "Import a numbered image from a file."),
