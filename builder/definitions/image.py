@@ -407,7 +407,7 @@ def check(project: Project, definition: ImageDefinition) -> None:
         try:
             Requirement(text)
         except InvalidRequirement as error:
-            message = f"not a valid requirement: {str(error).splitlines()[0]}"
+            message = f"`{text}` is not a valid requirement: {str(error).splitlines()[0]}"
             wrong.append(Problem(location(project, definition.name, *path), message))
     require_no_problems(wrong)
 
