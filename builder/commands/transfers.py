@@ -161,7 +161,7 @@ def _has_already(job: _CopyJob, address: str | None, node: str, engine: Endpoint
     different image with this number. Without an ``address`` in builder.yaml, also raises it if the node cannot reach a
     temporary registry."""
     with job.failure_reported(node):
-        if named_registry.refuse_other_content(engine, job.name, job.recorded):
+        if adopted.is_present(engine, job.name, job.recorded):
             _point_latest(job, engine)
             job.tell(node, "already has the image")
             return True
@@ -227,16 +227,16 @@ def pull_image(workspace: Workspace, text: str) -> tuple[ImageName, PulledLayers
     names nothing or no registry is configured, TransferError if the transfer fails."""
     lock = lock_file.read_project_lock(workspace.project)
     try:
-        name, _ = status.named_number(workspace.project, lock, text)
+        name = status.named_number(workspace.project, lock, text)[0]
     except BuilderError:
         if ":" in text:
             raise
         name = selection.select_image(workspace.project, lock, text).image
-    if named_registry.is_present(workspace.engine, lock, name):
+    recorded = lock.images[name.repository].numbers[name.number]
+    if adopted.is_present(workspace.engine, name, recorded):
         return name, None
     address = configuration.load_configuration(workspace.project).required_registry()
     layers = named_registry.pull_number(workspace, address, lock, name)
-    recorded = lock.images[name.repository].numbers[name.number]
     traveling_caches.pull_caches(workspace, named_registry.Registry(address), name, recorded)
     return name, layers
 

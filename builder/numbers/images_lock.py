@@ -17,7 +17,7 @@ from builder.base.errors import ConflictError, ImageStateError
 from builder.base.values import dataclass, replace
 from builder.engine import images
 from builder.lock import lock_file
-from builder.lock.model import ImageName, Lock, NumberedImage, Repository
+from builder.lock.model import ImageName, Lock, Repository
 from builder.numbers import claims
 from builder.plan import plan_model
 
@@ -162,13 +162,17 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
     for entry in lock_file.journal_entries(project):
         name, lock = entry.name, writer.lock
         record = lock.image(name)
-        if entry.engine_id and (record is None or record.pruned):
-            _untag(workspace, name, entry.engine_id)
+        details = images.inspect_image(engine, str(name)) if record is None or record.pruned else None
+        if details and number_holder(workspace, name):
+            details = None  # the tag belongs to another project
+        if details and details.id == entry.engine_id:
+            with suppress(ConflictError):  # a container uses the image now, so it may stay
+                images.remove_image(engine, str(name))
         directory = project.build_directory(name.repository, name.number)
         files.remove_unfinished(directory)
         if entry.engine_id and record is None:
             shutil.rmtree(directory, ignore_errors=True)
-        if not entry.engine_id and record and record.pruned and _is_back(workspace, name, record):
+        if details and record and not entry.engine_id and images.fingerprint(details) == record.fingerprint:
             # A killed process had built or pulled the number again (`restore_tag`).
             writer.commit(lock.with_image(name, replace(record, pruned=None)))
         if record is None and name.number:
@@ -176,19 +180,6 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
         claims.point_latest(workspace, name.repository, _repository(lock, name.repository).current)
         tell_numbers(workspace, writer.lock, name.repository)
         entry.path.unlink()
-
-
-def _untag(workspace: Workspace, name: ImageName, engine_id: str) -> None:
-    details = images.inspect_image(workspace.engine, str(name))
-    if details and details.id == engine_id and number_holder(workspace, name) is None:
-        with suppress(ConflictError):  # a container uses the image now, so it may stay
-            images.remove_image(workspace.engine, str(name))
-
-
-def _is_back(workspace: Workspace, name: ImageName, record: NumberedImage) -> bool:
-    details = images.inspect_image(workspace.engine, str(name))
-    has_content = details is not None and images.fingerprint(details) == record.fingerprint
-    return has_content and number_holder(workspace, name) is None
 
 
 def number_holder(workspace: Workspace, name: ImageName) -> ProjectIdentity | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
-from builder.base.errors import LockError, NewerLockError, UsageError
+from builder.base.errors import LockError, NewerLockError
 from builder.base.events import Message
 from builder.base.project import Project, below_project
 from builder.base.values import dataclass, replace
@@ -185,7 +185,7 @@ def find_recoverable(workspace: Workspace) -> list[RecoverableImage]:
                 recoverable[name] = _from_build(name, built[name], details)
             elif owner := claims.holder_of(others, name):
                 workspace.report(Message(f"{name} is left out: it belongs to {owner}"))
-            elif own := labels_of(name, details):
+            elif (own := making.read_labels(details.labels)) and own.repository == repository:
                 tagged = images.last_tagged(engine, str(name)) or details.created
                 part = _part(name, details, own, tagged, images.disk_size(engine, str(name)))
                 unknown = "its build time is taken from its tag; its Python packages are not known"
@@ -209,20 +209,6 @@ def current(endpoint: Endpoint, recoverable: list[RecoverableImage]) -> dict[str
         ]
         latest |= {repository: max(numbers)} if numbers else {}
     return latest
-
-
-def labels_of(name: ImageName, details: ImageDetails) -> making.ImageLabels | None:
-    """The labels of an image as its build wrote them; None for labels of another repository or another program. Anyone
-    can write labels: if images.lock could not contain them, no build wrote them."""
-    image_labels = making.read_labels(details.labels)
-    if image_labels is None or image_labels.repository != name.repository:
-        return None
-    try:
-        part = _part(name, details, image_labels, words.now(), 0)
-        sound = lock_file.parse_and_explain(text.dump_lock(part)) == part
-    except (LockError, UsageError, TypeError, ValueError, AttributeError, KeyError):
-        return None
-    return image_labels if sound else None
 
 
 def in_builds(project: Project) -> Iterator[tuple[ImageName, Lock]]:

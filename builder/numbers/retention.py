@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import groupby, islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files
@@ -84,21 +84,13 @@ def _bases_of_numbers(project: Project, lock: Lock) -> set[str]:
 
 def dockerfile_text(project: Project, names: Iterable[ImageName]) -> str:
     """The text of all Dockerfiles of these numbers, in which the steps of BuildKit's cache records are looked up."""
-    folders = (project.build_directory(name.repository, name.number) for name in names)
-    files = (
-        file
-        for folder in folders
-        for file in build_directory.build_directory_files(folder)
-        if file.name == "Dockerfile"
-    )
-    return "\n".join(_text(file) for file in files)
-
-
-def _text(file: Path) -> str:
-    try:
-        return files.read_plain_file(file, plan_model.LARGEST_FILE).decode(errors="replace")
-    except OSError:
-        return ""
+    texts = []
+    for name in names:
+        for file in build_directory.build_directory_files(project.build_directory(name.repository, name.number)):
+            if file.name == "Dockerfile":
+                with suppress(OSError):
+                    texts.append(files.read_plain_file(file, plan_model.LARGEST_FILE).decode(errors="replace"))
+    return "\n".join(texts)
 
 
 def removable_records(

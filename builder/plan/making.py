@@ -16,6 +16,7 @@ from datetime import datetime
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
+from builder.base import records
 from builder.base.errors import FileProblemsError, Location, Problem
 from builder.base.values import dataclass, replace
 from builder.definitions.fields import canonical
@@ -509,25 +510,26 @@ def read_labels(labels: Mapping[str, str]) -> ImageLabels | None:
     """Reads the labels of an image; None for an image that this program did not build, or whose labels are invalid."""
     try:
         pins = json.loads(labels.get("builder.pins", "{}"), parse_int=str)
-        image_labels = ImageLabels(
+        return ImageLabels(
             repository=labels[REPOSITORY],
             definition=labels["builder.definition"],
             input_hash=labels[INPUT_HASH],
-            mods=dict(json.loads(labels["builder.mods"])),
-            versions={n: Version(*data) for n, data in json.loads(labels["builder.sources"]).items()},
+            mods=records.parse(labels["builder.mods"], dict[str, str]),
+            versions={
+                name: Version(*each)
+                for name, each in records.parse(labels["builder.sources"], dict[str, tuple[str, str | None]]).items()
+            },
             recipe=labels.get("builder.recipe"),
             revision=labels.get("builder.revision"),
-            models=tuple(json.loads(labels["builder.models"])),
+            models=records.parse(labels["builder.models"], tuple[str, ...]),
             pins={
                 name: layout.pins_of(name, "", own, lambda *_: None)
                 for name, own in pins.items()
                 if checking.is_a("pins", own)
             },
         )
-    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
+    except (KeyError, ValueError, AttributeError, RecursionError):
         return None
-    texts = (*image_labels.mods.values(), *image_labels.models)
-    return image_labels if all(isinstance(value, str) for value in texts) else None
 
 
 # The Python lock of a build: requirement files for pip and uv. Unlike pylock.toml, they have hashes and no addresses,
