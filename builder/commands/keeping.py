@@ -5,6 +5,7 @@ A pruned number stays on record. An image that is current, kept or paired is nev
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from builder.base import words
@@ -24,10 +25,11 @@ from builder.plan.plan_model import StagedFile
 from builder.serving import advice, compile_caches, model_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime, timedelta
     from pathlib import Path
 
+    from builder.engine.client import Endpoint
     from builder.engine.images import ImageDetails, Layer
     from builder.numbers.workspace import Workspace
     from builder.serving.model_weights import PairingSource
@@ -80,8 +82,7 @@ def adopt_image(
         requirements.refuse_unproven(workspace, model, origin.recipe)
     if (name := _numbered(lock, repository, details)) is not None:
         return _again(workspace, name, details, pairings)
-    with work_folder.create(workspace, repository, {}) as job:
-        named = _keep(workspace, repository, details, job)
+    with work_folder.create(workspace, repository, {}) as job, _named(workspace.engine, repository, details) as named:
         contents, sources = adopted.look_into(workspace, image, details, job.labels)
         _require_vllm(models, details, sources, contents.unknown)
         own_labels = making.read_labels(details.labels)  # labels of another project that built the image or its base
@@ -136,15 +137,19 @@ def _numbered(lock: Lock, repository: str, details: ImageDetails) -> ImageName |
     return ImageName(repository, max(same)) if same else None
 
 
-def _keep(workspace: Workspace, repository: str, details: ImageDetails, job: work_folder.WorkFolder) -> str:
-    """Returns a name of the image. An image without a name gets one until it has its number; otherwise, after a kill,
-    it would be deleted as a leftover. A tag that is the image's only name is never removed."""
+@contextmanager
+def _named(endpoint: Endpoint, repository: str, details: ImageDetails) -> Iterator[str]:
+    """Yields a name of the image. An image without a name has one for the block; otherwise, after a kill, it would be
+    deleted as a leftover. A tag that is the image's only name is never removed."""
     if details.tags:
-        return details.tags[0]
+        yield details.tags[0]
+        return
     tag = f"{repository}:adopting-{details.id.removeprefix('sha256:')[:12]}"
-    job.note_extra_tag(tag)
-    images.tag_image(workspace.engine, details.id, tag)
-    return tag
+    images.tag_image(endpoint, details.id, tag)
+    try:
+        yield tag
+    finally:
+        images.remove_extra_tag(endpoint, tag)
 
 
 def _recorded(
