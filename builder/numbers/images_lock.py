@@ -179,7 +179,7 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
             claims.release_number(engine, claims.project_identity(project), name)
         claims.point_latest(workspace, name.repository, _repository(lock, name.repository).current)
         tell_numbers(workspace, writer.lock, name.repository)
-        entry.path.unlink()
+        lock_file.journal_file(project, name.repository).unlink()
 
 
 def number_holder(workspace: Workspace, name: ImageName) -> ProjectIdentity | None:
