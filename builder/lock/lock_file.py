@@ -70,16 +70,17 @@ def journal_entries(project: Project) -> Iterator[Entry]:
     """The announced changes, without those that another process finishes meanwhile. Raises LockError for a file that
     announces no change, because undoing an entry deletes an image and a folder."""
     for path in sorted(project.journal.glob("*.json")):
+        entry: Entry | None = None
         try:
             entry = records.read_file(path, Entry, largest=1 << 16)
-            if path != journal_file(project, entry.repository):
-                raise ValueError(path)
         except FileNotFoundError:
             continue
         except (OSError, ValueError):
+            pass
+        if entry is None or path != journal_file(project, entry.repository):
             message = f"{project.relative(path)} does not describe a change that builder makes"
             hint = "find out where the file came from, then remove it; `builder verify` shows what does not match"
-            raise LockError(message, hint=hint) from None
+            raise LockError(message, hint=hint)
         yield entry
 
 
@@ -98,9 +99,7 @@ def is_lost(project: Project) -> bool:
     # The order matters: another process creates the directory first and removes its journal entry last.
     built = [path.parent for file in _OF_IMAGES for path in project.builds.glob(f"**/[0-9]*/{file}")]
     begun = {
-        project.build_directory(entry.repository, entry.number)
-        for entry in journal_entries(project)
-        if entry.engine_id
+        project.build_directory(entry.repository, entry.number) for entry in journal_entries(project) if entry.engine_id
     }
     return any(begun.isdisjoint((path, *path.parents)) for path in built) and not project.lock.exists()
 

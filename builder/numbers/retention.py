@@ -63,30 +63,25 @@ def superseded_bases(
     pinned = {base.resolved for base in every_pin if base}
     bases = {}
     on_top = [image.layers for image in staying]
-    for reference in sorted(_bases_of_numbers(project, lock)):
+    references = set()
+    for name in (ImageName(name, number) for name, recorded in lock.images.items() for number in recorded.numbers):
+        steps = build_directory.read_if_possible(build_directory.path_of(project, name)) or ()
+        if any(step.name.endswith(BASE_PACKAGES) for step in steps):
+            of_base = [step.takes for step in steps if step.name.rpartition(": ")[2] == "base"]
+            digests = ((each.get("image", ""), each.get("content", "")) for each in of_base)
+            references |= {f"{repository(image)}@{digest}" for image, digest in digests if digest.startswith("sha256:")}
+    for reference in sorted(references):
         image = images.inspect_image(endpoint, reference) if reference.partition("@")[2] not in pinned else None
         if image and is_untagged(image) and not any(layers[: len(image.layers)] == image.layers for layers in on_top):
             bases[reference] = image
     return bases
 
 
-def _bases_of_numbers(project: Project, lock: Lock) -> set[str]:
-    names = [ImageName(name, number) for name, recorded in lock.images.items() for number in recorded.numbers]
-    return {
-        f"{repository(step.takes.get('image', ''))}@{step.takes['content']}"
-        for name in names
-        for steps in [build_directory.read_if_possible(project.build_directory(name.repository, name.number)) or ()]
-        if any(step.name.endswith(BASE_PACKAGES) for step in steps)
-        for step in steps
-        if step.name.rpartition(": ")[2] == "base" and step.takes.get("content", "").startswith("sha256:")
-    }
-
-
 def dockerfile_text(project: Project, names: Iterable[ImageName]) -> str:
     """The text of all Dockerfiles of these numbers, in which the steps of BuildKit's cache records are looked up."""
     texts = []
     for name in names:
-        for file in build_directory.build_directory_files(project.build_directory(name.repository, name.number)):
+        for file in build_directory.build_directory_files(build_directory.path_of(project, name)):
             if file.name == "Dockerfile":
                 with suppress(OSError):
                     texts.append(files.read_plain_file(file, plan_model.LARGEST_FILE).decode(errors="replace"))

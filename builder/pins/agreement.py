@@ -51,18 +51,6 @@ def requirement(source: WheelSource, pin: SourcePin | None, chosen: str | None) 
     return f"{source.package}=={wanted}" if wanted and wanted != written else source.requirement
 
 
-def with_chosen(definition: ImageDefinition, pins: Pins, update: Mapping[str, str | None]) -> Pins:
-    """``pins`` with the wheels in ``update`` at their chosen versions, and without the wheels that have no chosen
-    version."""
-    chosen = {
-        name: WheelPin(definition.wheel_sources[name].requested, wanted)
-        for name, wanted in update.items()
-        if wanted and name in definition.wheel_sources
-    }
-    gone = {name for name in update if name in definition.wheel_sources}
-    return replace(pins, sources={**{n: pin for n, pin in pins.sources.items() if n not in gone}, **chosen})
-
-
 # Compares requirements: does one version of a package satisfy all of them?
 
 

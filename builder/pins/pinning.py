@@ -185,8 +185,12 @@ def resolve_missing(
     moving -= {"base", *brought}
     if not moving or (brought and task.faults):
         return ResolvedPins(based, faults=tuple(task.faults))
-    so_far = len(task.faults)
-    rest = _with_sources(task, agreement.with_chosen(definition, based if brought else pins, update), moving)
+    so_far, rest = len(task.faults), based if brought else pins
+    # The wheels in ``update`` get their chosen versions, or leave their pins.
+    moved_wheels = {name: wanted for name, wanted in update.items() if name in definition.wheel_sources}
+    wheel_pins = {n: WheelPin(definition.wheel_sources[n].requested, v) for n, v in moved_wheels.items() if v}
+    others = {name: pin for name, pin in rest.sources.items() if name not in moved_wheels}
+    rest = _with_sources(task, replace(rest, sources={**others, **wheel_pins}), moving)
     if len(task.faults) == so_far and definition.git_sources:
         # If vLLM is a wheel, uv compares its packages, and only FlashInfer is compared here.
         with task.catching("vllm"):

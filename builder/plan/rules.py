@@ -51,6 +51,12 @@ class CompileJobs:
     reason: str
     at_most: bool = False
 
+    def __str__(self) -> str:
+        if self.jobs is None:
+            return f"{self.source} is compiled by {self.reason}"
+        most = "at most " if self.at_most else ""
+        return f"{self.source} is compiled by {most}{words.counted(self.jobs, 'job')}: {self.reason}"
+
 
 def of_plan(plan: Plan, kept_steps: int, machine: BuildMachine, requested: int | None) -> tuple[CompileJobs, ...]:
     """Returns the jobs of each source that may have to be compiled after the first ``kept_steps`` unchanged steps."""
