@@ -274,7 +274,7 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
     others_have = claims.of_others(workspace.engine, own_id)
     # Numbers that were pruned here, and those that stayed only because another project has them.
     pruned = [name for name in states if (record := lock.image(name)) and record.pruned]
-    left = {name for name in pruned if claims.holder_of(others_have, name)}
+    left = {name for name in pruned if name in others_have}
     # A pruned number may be present again, because a container used it or it was pulled. An image may also have been
     # removed after its state was read.
     numbered = {
@@ -288,9 +288,9 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
     ours = {*nameless, *(image.id for image in numbered.values())}
     others = {(image.tags or ("an image without a name",))[0]: image for id_, image in every.items() if id_ not in ours}
     engine = retention.EngineImages(numbered, others, images.containers_by_image(workspace.engine))
-    reasons = retention.retention_reasons(lock, engine, retention.RetentionPolicy(keep, older_than), now)
+    reasons = retention.retention_reasons(lock, engine, keep, older_than, now)
     going = {name: numbered[name] for name in sorted(reasons) if not reasons[name]}
-    holders = {name: claims.holder_of(others_have, name) for name in going}
+    holders = {name: others_have.get(name) for name in going}
     kept = [image for name, image in numbered.items() if reasons[name] or holders[name]]
     # Reading all build directories is slow, and is not needed if every image has a name.
     if any(retention.is_untagged(image) for image in others.values()):

@@ -268,15 +268,6 @@ def _volume_part(repository: str) -> str:
 _NUMBERS = f"{KIND}.numbers"
 
 
-@dataclass(frozen=True)
-class Holding:
-    """The ``numbers`` of one repository that another project records."""
-
-    owner: ProjectIdentity
-    repository: str
-    numbers: frozenset[int]
-
-
 def write_holding(endpoint: Endpoint, own: ProjectIdentity, lock: Lock, repository: str) -> None:
     """Writes into the engine which numbers of a repository ``lock`` records, and its next number, below which all
     numbers are given. Removes the lists of projects that are gone."""
@@ -306,16 +297,13 @@ def write_holding(endpoint: Endpoint, own: ProjectIdentity, lock: Lock, reposito
             containers.remove_volume(endpoint, volume)
 
 
-def of_others(endpoint: Endpoint, own_id: str) -> tuple[Holding, ...]:
-    return tuple(
-        Holding(owner, labels.get(REPOSITORY, ""), frozenset(map(_as_number, labels.get(_NUMBERS, "").split())))
+def of_others(endpoint: Endpoint, own_id: str) -> dict[ImageName, ProjectIdentity]:
+    """The numbers that other projects record, each with such a project."""
+    return {
+        ImageName(labels.get(REPOSITORY, ""), _as_number(number)): owner
         for owner, labels in _made_by_others(endpoint, "project", own_id)
-    )
-
-
-def holder_of(holdings: Iterable[Holding], name: ImageName) -> ProjectIdentity | None:
-    of_repository = (holding for holding in holdings if holding.repository == name.repository)
-    return next((holding.owner for holding in of_repository if name.number in holding.numbers), None)
+        for number in labels.get(_NUMBERS, "").split()
+    }
 
 
 # The tag ``latest`` of a repository, which follows its current number.

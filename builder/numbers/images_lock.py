@@ -183,7 +183,7 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
 
 
 def number_holder(workspace: Workspace, name: ImageName) -> ProjectIdentity | None:
-    return claims.holder_of(claims.of_others(workspace.engine, claims.existing_identity(workspace.project)), name)
+    return claims.of_others(workspace.engine, claims.existing_identity(workspace.project)).get(name)
 
 
 def _repository(lock: Lock, name: str) -> Repository:

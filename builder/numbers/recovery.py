@@ -183,7 +183,7 @@ def find_recoverable(workspace: Workspace) -> list[RecoverableImage]:
             name = ImageName(repository, int(number))
             if name in built:
                 recoverable[name] = _from_build(name, built[name], details)
-            elif owner := claims.holder_of(others, name):
+            elif owner := others.get(name):
                 workspace.report(Message(f"{name} is left out: it belongs to {owner}"))
             elif (own := making.read_labels(details.labels)) and own.repository == repository:
                 tagged = images.last_tagged(engine, str(name)) or details.created

@@ -113,15 +113,6 @@ def removable_records(
 
 
 @dataclass(frozen=True)
-class RetentionPolicy:
-    """The limits that the user sets. The ``keep`` newest numbers of each repository stay, and so does every image built
-    less than ``older_than`` ago."""
-
-    keep: int
-    older_than: timedelta
-
-
-@dataclass(frozen=True)
 class EngineImages:
     """The images in the engine: the image of each number that is present with the recorded content, every other image
     by its name, and the containers that use each image, by its id."""
@@ -132,21 +123,22 @@ class EngineImages:
 
 
 def retention_reasons(
-    lock: Lock, engine: EngineImages, policy: RetentionPolicy, now: datetime
+    lock: Lock, engine: EngineImages, keep: int, older_than: timedelta, now: datetime
 ) -> dict[ImageName, tuple[str, ...]]:
+    """The reasons why each number stays; none for a number that may go. The ``keep`` newest numbers of each repository
+    stay, and so does every image built less than ``older_than`` ago."""
     by_repository = groupby(sorted(engine.numbered, reverse=True), lambda name: name.repository)
-    newest = {name for _, names in by_repository for name in islice(names, policy.keep)}
-    own = {name: _own_reasons(lock, name, engine, newest, policy, now) for name in engine.numbered}
+    newest = {name for _, names in by_repository for name in islice(names, keep)}
+    own = {name: _own_reasons(lock, name, engine, newest, older_than, now) for name in engine.numbered}
     bases = _base_reasons(engine, own)
     return {name: why or bases.get(engine.numbered[name].layers, ()) for name, why in own.items()}
 
 
 def _own_reasons(
-    lock: Lock, name: ImageName, engine: EngineImages, newest: set[ImageName], policy: RetentionPolicy, now: datetime
+    lock: Lock, name: ImageName, engine: EngineImages, newest: set[ImageName], older_than: timedelta, now: datetime
 ) -> tuple[str, ...]:
     repository = lock.images[name.repository]
     image = repository.numbers[name.number]
-    age = now - datetime.fromisoformat(image.built)
     is_irreplaceable = image.adopted is not None and image.digest is None and image.status != "bad"
     return (
         *(["current"] if repository.current == name.number else []),
@@ -154,7 +146,7 @@ def _own_reasons(
         *(f"serves {model}" for model in lock.models_on(name)),
         *(f"used by container {used}" for used in engine.containers.get(engine.numbered[name].id, ())),
         *(["newest"] if name in newest else []),
-        *(["young"] if age < policy.older_than else []),
+        *(["young"] if now - datetime.fromisoformat(image.built) < older_than else []),
         *(["adopted: it cannot be built again"] if is_irreplaceable else []),
     )
 
