@@ -74,19 +74,18 @@ def make_plan(
     content = _content(inputs, base, versions, rules.installed_versions(all_mods, packages), metadata)
     parent_steps = (Step(f"{base}: {step.name}", step.takes) for step in (parent.steps if parent else ()))
     steps = (*parent_steps, *_steps(inputs, base, content))
-    own = bake_target(
-        definition.platform,
-        epoch,
-        {name: f"{pin.git}#{pin.commit}" for name, pin in pins.sources.items() if isinstance(pin, GitPin)},
-        parent.definition.name if parent else None,
-        records_packages=plan_model.PACKAGES in content,
-    )
     pins_by_name = {each.name: own_pins for each, own_pins in chain}
     image_labels = write_labels(
         definition, input_hash(steps), all_mods, versions, base, created, recipe, models, pins_by_name
     )
-    files, targets = _of_parent(parent) if parent else ({}, {})
-    targets[TARGET] = {**own, "labels": image_labels}
+    parents = [(plan.definition.name, plan.epoch, plan.pins, plan.files) for plan in (parent.chain if parent else ())]
+    targets: dict[str, Any] = {}
+    for folder, date, own_pins, own_files in (*parents, ("", epoch, pins, content)):
+        trees = {name: f"{pin.git}#{pin.commit}" for name, pin in own_pins.sources.items() if isinstance(pin, GitPin)}
+        records_packages, above = plan_model.PACKAGES in own_files, next(reversed(targets), None)
+        target = bake_target(definition.platform, date, trees, above, records_packages=records_packages, folder=folder)
+        targets[folder or TARGET] = target if folder else {**target, "labels": image_labels}
+    files = _files_of_parents(parent) if parent else {}
     scripts = {(mod.name, file.path): file.content.decode(errors="replace") for mod in mods for file in mod.files}
     checks = (
         ImageCheck(mod.name, check, scripts[mod.name, check.run] if check.run else None)
@@ -170,16 +169,11 @@ def _patch_file(source: str, patch: SourcePatch) -> str:
     return f"{source}-{patch.stem}.patch"
 
 
-def _of_parent(parent: Plan) -> tuple[dict[str, StagedFile], dict[str, Any]]:
-    """The files and the targets of all parent images. The files of each image are in a folder of its name, and only
-    the finished image has labels."""
+def _files_of_parents(parent: Plan) -> dict[str, StagedFile]:
+    """The build directories of all parent images, each in a folder named after the image."""
     name, above = parent.definition.name, {plan.definition.name for plan in parent.chain[:-1]}
     own = {path: file for path, file in parent.files.items() if path not in {FILE, plan_model.PLAN}}
-    files = {path if path.partition("/")[0] in above else f"{name}/{path}": file for path, file in own.items()}
-    targets = dict(parent.targets)
-    target = {key: value for key, value in targets.pop(TARGET).items() if key != "labels"}
-    secrets = {"secret": [packages_secret(name)]} if "secret" in target else {}
-    return files, {**targets, name: {**target, "context": name, **secrets}}
+    return {path if path.partition("/")[0] in above else f"{name}/{path}": file for path, file in own.items()}
 
 
 def _steps(inputs: ImageInputs, base: str, content: dict[str, StagedFile]) -> tuple[Step, ...]:
