@@ -175,7 +175,7 @@ def _in_doubt(mods: Sequence[Mod], tried: TriedPatch) -> TriedPatch:
     if not before:
         return tried
     names = " and ".join(mod.name for mod in before)
-    problem = f"{tried.outcome.problem}; but {names} may change that first"
+    problem = f"{tried.outcome.problem}; but {names} may change the file first"
     return replace(tried, outcome=PatchOutcome("not tried", problem=problem))
 
 

@@ -239,7 +239,7 @@ def _compare(workspace: Workspace, lock: Lock, plan: Plan) -> Comparison:
         return Comparison(
             None,
             (),
-            (f"its inputs differ from {last}; {unreadable} cannot be read, so the differences are unknown",),
+            (f"its inputs differ from the inputs of {last}, but {unreadable} cannot be read to list the differences",),
         )
     return Comparison(None, before, rules.explain_changes(before, plan.steps))
 

@@ -216,7 +216,7 @@ def _run_gpu_checks(workspace: Workspace, baked: BakedImage, without: Collection
     if settings.gpus != "all":
         return None
     if not machine.has_nvidia(workspace.engine):
-        workspace.report(Message("checks on a GPU not run: this engine has none"))
+        workspace.report(Message("checks on a GPU not run: this engine has no GPU"))
         return None
     entrypoint = tuple(baked.details.config.get("Entrypoint", ())) if settings.keep_entrypoint else ()
     plan = replace(plan, checks=tuple(each for each in plan.checks if each.owner not in without))

@@ -36,7 +36,7 @@ TAKE_BACK = (
 )
 CORRECT = "correct these lines, or restore the committed file with `git checkout HEAD -- images.lock`"
 MERGE = (
-    "`builder lock --merge` keeps what both sides built, and renumbers one image where both gave the same number; to"
+    "`builder lock --merge` keeps what both sides built, and renumbers one image if both gave the same number; to"
     " keep one side only: `git checkout --ours images.lock` or `--theirs`"
 )
 

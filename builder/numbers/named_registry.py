@@ -117,7 +117,7 @@ def push(
     actual = manifest_digest(endpoint, reference)
     if actual != digest:
         message = f"{reference} was pushed as {digest}, but the registry now has {actual or 'no such tag'}"
-        hint = f"another machine may have pushed it: `builder push {name}` again compares the content"
+        hint = f"another machine may have pushed it: run `builder push {name}` again, which compares the content"
         raise TransferError(message, hint=hint)
     return Pushed(digest, already=False)
 

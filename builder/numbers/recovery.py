@@ -215,7 +215,10 @@ def in_builds(project: Project) -> Iterator[tuple[ImageName, Lock]]:
     """The parts of images.lock in the build directories; a damaged part counts as missing."""
     for file in sorted(project.builds.glob(f"**/{RECORD}")):
         number = file.parent.name
-        if not _NUMBER.fullmatch(number) or _is_of_a_mod(project, file):
+        # A file inside the build directory of a number belongs to a mod, which may contain any file.
+        above = [folder for folder in file.parent.parents if project.builds in folder.parents]
+        is_of_a_mod = any((folder / name).exists() for folder in above for name in (making.FILE, plan_model.ADOPTED))
+        if is_of_a_mod or not _NUMBER.fullmatch(number):
             continue
         name = ImageName(file.parent.parent.relative_to(project.builds).as_posix(), int(number))
         try:
@@ -225,13 +228,6 @@ def in_builds(project: Project) -> Iterator[tuple[ImageName, Lock]]:
         if part.image(name):
             # Anyone may have written the directory, so only the record of its own number counts.
             yield name, replace(part, models={m: kept for m, kept in part.models.items() if kept.pairing.image == name})
-
-
-def _is_of_a_mod(project: Project, file: Path) -> bool:
-    """True for a file inside the build directory of a number: it belongs to a mod, which may contain any file."""
-    above = file.parent.parent.relative_to(project.builds).parts
-    folders = (project.builds.joinpath(*above[:depth]) for depth in range(1, len(above) + 1))
-    return any((folder / marker).exists() for folder in folders for marker in (making.FILE, plan_model.ADOPTED))
 
 
 def _from_build(name: ImageName, part: Lock, local: ImageDetails | None) -> RecoverableImage:

@@ -150,8 +150,8 @@ def flashinfer_tag(definition: ImageDefinition, pins: Pins, resolver: Resolver) 
     vllm = pins.sources.get("vllm")
     hint = "write a tag, branch or commit of FlashInfer: `ref: v0.7.2`"
     if named is None:
-        which = f"vllm {vllm.version}" if vllm else "vllm, whose version is not known or which is not a source here,"
-        raise SourceError(f"`version: from-vllm`: {which} requires no version of FlashInfer", hint=hint)
+        why = f"vllm {vllm.version} requires no version of FlashInfer" if vllm else "this definition pins no vllm"
+        raise SourceError(f"`version: from-vllm`: {why}", hint=hint)
     if not (version := exact_version(named.specifiers)):
         text = f"{FLASHINFER}{named.specifiers}"
         raise SourceError(f"`version: from-vllm`: {named.by} requires {text}, which is not a single version", hint=hint)

@@ -566,8 +566,12 @@ def _limit(task: _Task, wants: PythonRequirements, pins: Pins, below: str) -> st
     name = next((name for name in _GOVERNING if name in definition.sources), None)
     if name is None:
         return below
-    stays = "python" not in task.update and _is_same(task, name, pins)
-    pin = pins.sources.get(name)
+    source, pin, was = definition.sources[name], pins.sources.get(name), before.sources.get(name)
+    stays = was is not None and not {"python", name} & task.update.keys()
+    if was and isinstance(source, WheelSource):
+        stays = stays and isinstance(was, WheelPin) and was.requested == source.requested
+    elif was and pin:
+        stays = stays and (was.version, was.commit) == (pin.version, pin.commit)
     made = _made(task, wants, name, pins, pin.version if stays and pin else task.update.get(name))
     if not made:
         task.resolver.say(
@@ -581,15 +585,6 @@ def _limit(task: _Task, wants: PythonRequirements, pins: Pins, below: str) -> st
         return max(end, before.python.as_of)
     # For a closure without a limit: the first second after the upload of its newest package.
     return max(end, words.timestamp_of(datetime.fromisoformat(before.python.newest) + timedelta(seconds=1)))
-
-
-def _is_same(task: _Task, name: str, pins: Pins) -> bool:
-    source, pin = task.definition.sources[name], task.before.sources.get(name)
-    if pin is None or name in task.update:
-        return False
-    if isinstance(source, WheelSource):
-        return not isinstance(pin, GitPin | IncludedPin) and pin.requested == source.requested
-    return pin.version == pins.sources[name].version and pin.commit == pins.sources[name].commit
 
 
 def _made(task: _Task, wants: PythonRequirements, name: str, pins: Pins, version: str | None) -> str:
