@@ -107,8 +107,7 @@ def adopt_image(
                 own_part = _recorded(Lock(), name, record, pairings, promote=promote)
                 files |= {file: StagedFile(content) for file, content in lock_file.record_files(own_part).items()}
                 work_folder.write_work_folder(job.directory, files)
-                candidate = images_lock.Candidate(details.id, job.directory, details.id, record.fingerprint)
-                transaction.place(name, candidate)
+                transaction.place(name, details.id, job.directory, details.id, record.fingerprint)
                 lock = _recorded(transaction.lock, name, record, pairings, promote=promote)
                 transaction.commit(lock)
                 result = _result(transaction.lock, name, contents, models)
