@@ -43,14 +43,6 @@ class Registry:
         return {} if self.private else auth_headers(self.repository(name))
 
 
-@dataclass(frozen=True)
-class Pushed:
-    """The result of a push: the ``digest`` of the manifest in the registry; ``already`` if nothing had to be pushed."""
-
-    digest: str
-    already: bool
-
-
 def mirror_of(address: str, reference: str) -> str:
     """The repository in the registry at ``address`` for a copy of someone else's image: its original registry and name,
     below `mirror/`."""
@@ -93,8 +85,9 @@ def state(
 
 def push(
     endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage, on_progress: OnLayerProgress
-) -> Pushed:
-    """Pushes a number to the registry unless the registry already has it.
+) -> tuple[str, bool]:
+    """Pushes a number to the registry unless the registry already has it. Returns the digest of its manifest there, and
+    True if nothing had to be pushed.
 
     Registries cannot create a tag only if it does not exist. So the layers are pushed first, under another tag. The
     number's tag is read right before it is set, and again right after.
@@ -103,7 +96,7 @@ def push(
     registry has other content under the tag, got other content meanwhile, or refused the push.
     """
     if digest := _existing_digest(endpoint, registry, name, recorded):
-        return Pushed(digest, already=True)
+        return digest, True
     adopted.require_present(endpoint, name, recorded)
     try:
         _push_under_name(endpoint, registry, name, f"{registry.repository(name)}:{_ARRIVING}", on_progress)
@@ -119,7 +112,7 @@ def push(
         message = f"{reference} was pushed as {digest}, but the registry now has {actual or 'no such tag'}"
         hint = f"another machine may have pushed it: run `builder push {name}` again, which compares the content"
         raise TransferError(message, hint=hint)
-    return Pushed(digest, already=False)
+    return digest, False
 
 
 def _existing_digest(endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage) -> str | None:
