@@ -408,7 +408,7 @@ def compare_registry(workspace: Workspace) -> Iterator[Discrepancy]:
     for name, image in _numbers(lock_file.read_lock(workspace.project.lock)):
         reference = f"{registry.repository(name)}:{name.number}"
         try:
-            state = named_registry.state(workspace.engine, registry, name, image) if image.digest else "present"
+            state = named_registry.state(workspace.engine, registry, name, image)[0] if image.digest else "present"
         except TransferError as error:
             yield Discrepancy(registry.address, "unknown", error.message, error.hint)
             return

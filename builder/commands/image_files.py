@@ -205,8 +205,7 @@ def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
     with images_lock.transaction(workspace) as transaction:
         _refuse_conflict(workspace, transaction.lock, contents)
         after = _with_archive(workspace, transaction.lock, contents)
-        candidate = images_lock.Candidate(job.tag, job.directory, details.id, images.fingerprint(details))
-        transaction.place(contents.name, candidate)
+        transaction.place(contents.name, job.tag, job.directory, details.id, images.fingerprint(details))
         transaction.commit(after)
         return transaction.lock
 
