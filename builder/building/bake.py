@@ -61,14 +61,6 @@ def compiles(title: str) -> bool:
     return title.startswith("the ") and title.endswith(" wheel")
 
 
-def expected_steps(times: StepTimes, titles: Iterable[str]) -> float | None:
-    """The total duration of these steps in seconds; None if a compiling step never ran here."""
-    wanted = tuple(titles)
-    if any(compiles(title) and title not in times.seconds for title in wanted):
-        return None
-    return sum(times.seconds.get(title, 0.0) for title in wanted)
-
-
 def store_step_times(project: Project, steps: Iterable[StepFinished]) -> None:
     fresh = {s.label: s.seconds for s in steps if s.seconds >= 1.0 and not s.error and not s.internal}
     if fresh:
@@ -140,16 +132,6 @@ def with_builder(workspace: Workspace, name: str | None) -> Workspace:
     return replace(workspace, engine=replace(workspace.engine, instance=instance)) if instance else workspace
 
 
-def _cache_options(project: Project, definition: str) -> dict[str, list[str]]:
-    """The keys of a target that import and export the build cache of a definition; empty unless builder.yaml enables
-    it. The build continues if the registry does not answer."""
-    config = configuration.load_configuration(project)
-    if not config.cache:
-        return {}
-    cache = f"type=registry,ref={config.required_registry()}/{definition}:buildcache"
-    return {"cache-from": [cache], "cache-to": [f"{cache},mode=max,ignore-error=true"]}
-
-
 # _parts/wheels.j2 reads it. It is a secret, because secrets do not change the cache key of a step.
 _JOBS = "BUILD_JOBS"
 
@@ -189,7 +171,8 @@ def bake_images(
     secrets = [f"id={name},env={name}" for name in hidden]
     secrets += [f"id=ca,{plan_bake.csv_field(f'src={settings.ca_file}')}"] if settings.ca_file else []
     # BuildKit keeps the proxy arguments out of the cache key and the history.
-    common = {"args": arguments, "secret": secrets, "contexts": {"find-links": str(work.wheels)} if staged else {}}
+    contexts = {"find-links": str(work.wheels)} if staged else {}
+    common: dict[str, Any] = {"args": arguments, "secret": secrets, "contexts": contexts}
     addresses = {
         each for job in jobs for target in job.targets.values() for each in target.get("contexts", {}).values()
     }
@@ -197,8 +180,12 @@ def bake_images(
     bases: dict[str, str] = {}
     for address in sorted(each for each in addresses if each.startswith("file:")):  # BuildKit cannot reach these
         replaced[address] = _from_mirror(project, address, work.path / f"tree-{len(replaced)}")
+    config = configuration.load_configuration(project)
+    if config.cache:  # the build continues if the registry does not answer
+        cache = f"type=registry,ref={config.required_registry()}/{jobs[0].definition}:buildcache"
+        common |= {"cache-from": [cache], "cache-to": [f"{cache},mode=max,ignore-error=true"]}
     while True:
-        targets = _targets(jobs, {**common, **_cache_options(project, jobs[0].definition)}, replaced, bases)
+        targets = _targets(jobs, common, replaced, bases)
         bake_file = plan_bake.dump_bake({"target": _with_logins(targets, work, logins)})
         files.write_plain_file(work.path / engine_bake.BAKE_FILE, bake_file.encode())
         try:

@@ -58,13 +58,12 @@ def commit_image(
         return _with_pairings(lock, name, planned, paired, since=record.built)
 
     _keep_patches(workspace, planned)
-    candidate = images_lock.Candidate(baked.work.tag, directory, baked.details.id, record.fingerprint)
     with images_lock.transaction(workspace) as transaction:
         name = transaction.next_name(planned.plan.repository, record.fingerprint)
         # `lock --recover` reads it if images.lock is lost.
         for file, content in lock_file.record_files(recorded(Lock(), pins=True)).items():
             files.write_plain_file(directory / file, content)
-        transaction.place(name, candidate)
+        transaction.place(name, baked.work.tag, directory, baked.details.id, record.fingerprint)
         transaction.commit(recorded(transaction.lock, pins=not request.candidate))
     # The transaction has already set `latest`.
     return name, waiting

@@ -15,8 +15,7 @@ from builder.base.events import Message, Report
 from builder.base.values import dataclass, replace
 from builder.definitions.mod import ModPatch, load_all, mod_names, read_script_facts, readable_mods, require_templates
 from builder.plan import rules
-from builder.sources import patches
-from builder.sources.patches import CandidatePatch, PatchOutcome, dry_run
+from builder.sources.patches import CandidatePatch, PatchOutcome, diff_hunks, dry_run
 
 if TYPE_CHECKING:
     from builder.base.project import Project
@@ -108,8 +107,9 @@ def candidates(mods: Sequence[Mod], package: str, version: str = "") -> tuple[Ca
     collected = []
     copied: dict[str, bytes] = {}
     for mod in mods:
-        copied |= _copied_files(mod)
-        contents = {file.path: file.content for file in mod.files}
+        # Files with an address are included after they are fetched.
+        contents = {file.path: file.content for file in (*mod.files, *mod.fetched)}
+        copied |= {path: contents[source] for copy in mod.copies for source, path in _copied(copy, contents)}
         for patch in mod.patches:
             if patch.package == package and (not version or patch.fits(version)):
                 before = tuple(copied.items())
@@ -175,7 +175,7 @@ def _in_doubt(mods: Sequence[Mod], tried: TriedPatch) -> TriedPatch:
     if not before:
         return tried
     names = " and ".join(mod.name for mod in before)
-    problem = f"{tried.outcome.problem}; but {names} may change that first"
+    problem = f"{tried.outcome.problem}; but {names} may change the file first"
     return replace(tried, outcome=PatchOutcome("not tried", problem=problem))
 
 
@@ -184,13 +184,6 @@ _INSTALLED = ("site-packages", "dist-packages")
 _SWEEPS = re.compile(
     r"\*|\bfind\b|\bgrep\s+-\w*r|\bwalk\(|\bpip3?\b|\buv\b|\bcurl\b|\bwget\b|\bgit\s+(?:clone|am|apply)\b"
 )
-
-
-def _copied_files(mod: Mod) -> dict[str, bytes]:
-    """The files that ``mod`` puts into site-packages, by their path there. Files with an address are included after
-    they are fetched."""
-    contents = {file.path: file.content for file in (*mod.files, *mod.fetched)}
-    return {path: contents[source] for copy in mod.copies for source, path in _copied(copy, contents)}
 
 
 def _may_change(mod: Mod, patch: ModPatch, touched: Collection[str]) -> bool:
@@ -244,7 +237,11 @@ def as_declared(mod: Mod) -> Mod:
     if mod.patches or facts is None or not facts.patches:
         return mod
     contents = {file.path: file.content for file in mod.files}
-    patches = {file: _patch(file, contents[file]) for file in facts.patches}
+    patches = {}
+    for name in facts.patches:  # the patch for the package of most files in the diff
+        changed = sorted({hunk.file for hunk in diff_hunks(contents[name], 0) if hunk.file != "/dev/null"})
+        roots = Counter(filter(None, map(_root, changed)))
+        patches[name] = ModPatch(name, *roots.most_common(1)[0][0]) if roots else None
     files = tuple(
         replace(file, content=_within(file.content, patch)) if (patch := patches.get(file.path)) else file
         for file in mod.files
@@ -263,13 +260,6 @@ def _within(diff: bytes, patch: ModPatch) -> bytes:
     first, *rest = re.split(rb"^(?=diff --git )", diff, flags=re.MULTILINE)
     inside = list(filter(touches, rest))
     return first + b"".join(inside) if inside else diff
-
-
-def _patch(file: str, diff: bytes) -> ModPatch | None:
-    """The patch for the package of most files in ``diff``; None if the package is unknown."""
-    names = {hunk.file for hunk in patches.diff_hunks(diff, 0) if hunk.file != "/dev/null"}
-    roots = Counter(root for name in sorted(names) if (root := _root(name)))
-    return ModPatch(file, *roots.most_common(1)[0][0]) if roots else None
 
 
 def _root(name: str) -> tuple[str, int] | None:

@@ -57,7 +57,7 @@ class BuildOutlook:
             free = "" if self.free is None else f"; {self.data_root} has {words.size_text(self.free)} free"
             costs.append(f"{words.size_text(int(self.disk.amount))} of disk ({self.disk.origin}{free})")
         expected = (f"expected: {', '.join(costs)}",) if costs else ()
-        return (*(_jobs_line(jobs) for jobs in self.jobs), *expected)
+        return (*map(str, self.jobs), *expected)
 
 
 def of_images(workspace: Workspace, request: BuildRequest, planned: Sequence[PlannedImage]) -> tuple[BuildOutlook, ...]:
@@ -103,9 +103,9 @@ def _seconds(project: Project, image: PlannedImage) -> Expectation | None:
     """The total duration of the steps that may have to run; unknown if a compiling step never ran here."""
     parts = rules.changed_parts(image.plan, image.kept_steps)
     titles = [title for part in parts for title in _TITLE.findall(part.files["Dockerfile"].content.decode())]
-    seconds = bake.expected_steps(bake.load_step_times(project), titles)
-    if seconds is not None and any(map(bake.compiles, titles)):
-        return Expectation(seconds, "as long as its steps took before")
+    compiling, times = set(filter(bake.compiles, titles)), bake.load_step_times(project).seconds
+    if compiling and compiling <= times.keys():
+        return Expectation(sum(times.get(title, 0.0) for title in titles), "as long as its steps took before")
     minutes = sum(part.definition.first_build.minutes or 0 for part in parts)
     return Expectation(minutes * 60.0, "from image.yaml") if minutes else None
 
@@ -126,10 +126,3 @@ def _disk(image: PlannedImage) -> Expectation | None:
     else:
         return None
     return expected if expected.amount >= _WORTH_TELLING else None
-
-
-def _jobs_line(jobs: CompileJobs) -> str:
-    if jobs.jobs is None:
-        return f"{jobs.source} is compiled by {jobs.reason}"
-    most = "at most " if jobs.at_most else ""
-    return f"{jobs.source} is compiled by {most}{words.counted(jobs.jobs, 'job')}: {jobs.reason}"

@@ -13,7 +13,7 @@ from builder.building import mod_choice
 from builder.definitions import build_target, image, mod, recipe_problems
 from builder.engine import machine
 from builder.lock import lock_file
-from builder.lock.model import ImageName, Lock, Pins
+from builder.lock.model import ImageName, Lock
 from builder.numbers import build_directory, status
 from builder.pins import chain as chains
 from builder.pins import pinning, vendored
@@ -40,22 +40,24 @@ def plan_images(workspace: Workspace, request: BuildRequest) -> tuple[PlannedIma
     cannot be resolved; and UsageError."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
-    recipes, all_chains = _targets(workspace, lock, request)
-    all_mods = [
-        mod_choice.load_mods(project, chain, recipe, request.mods)
-        for recipe, chain in zip(recipes, all_chains, strict=True)
+    targets = [
+        (recipe, chain, mod_choice.load_mods(project, chain, recipe, request.mods))
+        for recipe, chain in _targets(workspace, lock, request)
     ]
-    mod.require_templates({mod.name: mod for mods in all_mods for own in mods for mod in own}.values())
-    for recipe, mods in zip(recipes, all_mods, strict=True):
+    mod.require_templates({mod.name: mod for *_, mods in targets for own in mods for mod in own}.values())
+    for recipe, _, mods in targets:
         for message in mod_choice.left_out(project, recipe, mods) if recipe else ():
             workspace.report(Message(message))
-    pins = _complete_pins(workspace, lock, all_chains, request)
-    complete_mods = [
-        _complete_mods(workspace, chain, mods, [pins[definition.name].pins for definition in chain])
-        for chain, mods in zip(all_chains, all_mods, strict=True)
-    ]
+    pins = _complete_pins(workspace, lock, [chain for _, chain, _ in targets], request)
+    complete = []
+    for recipe, chain, mods in targets:
+        own_pins = [pins[definition.name].pins for definition in chain]
+        ordered = mod_choice.arrange_mods(project, chain, mods, own_pins)
+        if any(mod.packages for own in ordered for mod in own):
+            mod_choice.check_mod_versions(chain, ordered, own_pins)
+        complete.append((recipe, chain, mod_choice.fetch_mod_files(workspace, ordered)))
     planned: list[PlannedImage] = []
-    for recipe, chain, mods in zip(recipes, all_chains, complete_mods, strict=True):
+    for recipe, chain, mods in complete:
         own = [recipe.model] if recipe and recipe.model else []
         models = tuple(dict.fromkeys([*own, *request.models]))
         image = _plan(workspace, lock, recipe, models, [*zip(chain, mods, strict=True)], pins)
@@ -68,7 +70,7 @@ def plan_images(workspace: Workspace, request: BuildRequest) -> tuple[PlannedIma
 
 def _targets(
     workspace: Workspace, lock: Lock, request: BuildRequest
-) -> tuple[list[Recipe | None], list[tuple[ImageDefinition, ...]]]:
+) -> list[tuple[Recipe | None, tuple[ImageDefinition, ...]]]:
     """The recipe of each target, if any, and its definitions, the base first."""
     project = workspace.project
     # A model means the recipe that serves it, as in every command.
@@ -88,17 +90,7 @@ def _targets(
         raise UsageError("`--locked` uses the existing pins, but `--update` resolves pins again: use only one option")
     for chain in all_chains if request.locked else ():
         chains.refuse_stale(lock, chain)
-    return [named.recipe for named in targets], all_chains
-
-
-def _complete_mods(
-    workspace: Workspace, chain: chains.Chain, mods: Sequence[tuple[Mod, ...]], pins: Sequence[Pins]
-) -> tuple[tuple[Mod, ...], ...]:
-    """The mods of each definition of a chain, in the order of baking, with their fetched files."""
-    ordered = mod_choice.arrange_mods(workspace.project, chain, mods, pins)
-    if any(mod.packages for own in ordered for mod in own):
-        mod_choice.check_mod_versions(chain, ordered, pins)
-    return mod_choice.fetch_mod_files(workspace, ordered)
+    return [(named.recipe, chain) for named, chain in zip(targets, all_chains, strict=True)]
 
 
 def _complete_pins(
@@ -247,7 +239,7 @@ def _compare(workspace: Workspace, lock: Lock, plan: Plan) -> Comparison:
         return Comparison(
             None,
             (),
-            (f"its inputs differ from {last}; {unreadable} cannot be read, so the differences are unknown",),
+            (f"its inputs differ from the inputs of {last}, but {unreadable} cannot be read to list the differences",),
         )
     return Comparison(None, before, rules.explain_changes(before, plan.steps))
 
@@ -256,9 +248,14 @@ def _dry_run(workspace: Workspace, image: PlannedImage) -> None:
     if image.comparison.existing or not (image.recipe or any(mod.patches for mod in image.plan.mods)):
         return
     from builder.building import mod_dry_run, vllm_choices
-    from builder.pins import packages
+    from builder.pins import base_contents, packages
 
-    _pull_bases(workspace, image.plan)
+    base = image.plan.chain[0].pins.base
+    if base and base.packages and not workspace.engine.builds_elsewhere:
+        # The dry run reads files of the base, which the build needs anyway. Without it, the patches are reported as not
+        # tried; BuildKit reports the reason.
+        with suppress(SourceError):
+            base_contents.ensure_present(workspace.engine, base, image.plan.definition.platform, workspace.report)
     access = packages.access(workspace.project, workspace.environment, lambda text: workspace.report(Message(text)))
     definitions = []
     for part in image.plan.chain:
@@ -270,15 +267,3 @@ def _dry_run(workspace: Workspace, image: PlannedImage) -> None:
     vllm = packages.pinned(access, definitions, "vllm")
     if image.recipe and vllm:
         vllm_choices.require_known(workspace.project, image.recipe, vllm)
-
-
-def _pull_bases(workspace: Workspace, plan: Plan) -> None:
-    """Pulls a base that contains packages, to read their files. If this engine builds, the build needs the base
-    anyway."""
-    from builder.pins import base_contents
-
-    base = plan.chain[0].pins.base
-    if base and base.packages and not workspace.engine.builds_elsewhere:
-        # Without the base, the patches are not tried, which is reported; BuildKit reports the reason.
-        with suppress(SourceError):
-            base_contents.ensure_present(workspace.engine, base, plan.definition.platform, workspace.report)

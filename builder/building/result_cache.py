@@ -9,7 +9,6 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 # Checking more files than this takes longer than planning the build.
 _LARGEST = 16 << 20
-_MOST_ENTRIES = 64
 _MOST_FILES = 20_000
 # Two writes within one tick of the file system's clock have the same ctime. A tick of Linux is at most 10 ms. Some file
 # systems store whole seconds.
@@ -117,11 +115,6 @@ def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[Buil
         images[str(name)] = numbers[name.number].fingerprint
     content = CachedResults(key.files, tuple(planned[0].lock.images), images, tuple(results))
     files.write_state(key.path, records.text_of(content, {}).encode())
-    # Another process may do the same at the same time.
-    with suppress(OSError):
-        oldest_first = sorted(key.path.parent.glob("*"), key=lambda path: path.stat().st_mtime)
-        for path in oldest_first[:-_MOST_ENTRIES]:
-            path.unlink()
 
 
 def _files(project: Project) -> Iterator[Path]:

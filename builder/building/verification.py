@@ -51,6 +51,9 @@ def verify_image(workspace: Workspace, baked: BakedImage, without: Mapping[str, 
     _keep_record(engine, baked)
     run_checks(engine, baked.work.tag, plan, labels, baked.host_platform, workspace.report, templates, unchecked)
     gpu = None if GPU in unchecked else _run_gpu_checks(workspace, baked, unchecked)
+    # The last image of the chain decides which transformers the image has.
+    brought = (each for part in plan.chain for each in (part.pins.base, part.pins.python) if each)
+    packages = {package.name: package.version for each in brought for package in each.packages}
     return NumberedImage(
         built=words.now(),
         definition=plan.definition.name,
@@ -63,18 +66,11 @@ def verify_image(workspace: Workspace, baked: BakedImage, without: Mapping[str, 
         mods=shown_mods({mod.name: mod.content_hash for mod in plan.mods}),
         pulls=shown_pulls(part.pins for part in plan.chain),
         base=shown_base(plan.chain[0].pins.base),
-        transformers=_transformers(plan),
+        transformers=packages.get("transformers", ""),
         builder=engine.instance if engine.builds_elsewhere else None,
         gpu=gpu,
         unchecked=unchecked,
     )
-
-
-def _transformers(plan: Plan) -> str:
-    """The version of transformers in the pins of the chain. The last image of the chain decides."""
-    brought = (each for part in plan.chain for each in (part.pins.base, part.pins.python) if each)
-    named = [package.version for each in brought for package in each.packages if package.name == "transformers"]
-    return named[-1] if named else ""
 
 
 def _keep_record(engine: Endpoint, baked: BakedImage) -> None:
@@ -136,7 +132,12 @@ def run_checks(
             return
         python = installed.find_python(container) or "python3"
         if "vllm" in plan.versions and VERSION not in without:
-            _require_version(container, python, plan.versions["vllm"].version)
+            pinned = plan.versions["vllm"].version
+            result = container.run([python, "-c", _VERSION], timeout=CHECK_SECONDS)
+            there = ("" if result.exit_code else result.last_line) or "without a version"
+            if there.partition("+")[0] != pinned.partition("+")[0]:
+                message = f"check {VERSION}: the image contains vLLM {there}, but {pinned} is pinned"
+                raise _failed(message, "", [VERSION])
         if "vllm" in plan.versions and IMPORT not in without and platform != host_platform:
             report(Message(f"vLLM not imported: on an emulated {platform}, the import takes more than ten minutes"))
         elif "vllm" in plan.versions and IMPORT not in without:
@@ -153,14 +154,6 @@ def run_checks(
         folders = ", ".join(f"mods/{owner}" for owner in owners)
         hint = f"a mod had no effect in this image, or a later mod undid it; see {folders}"
         raise _failed("\n".join(failures.values()), hint, owners)
-
-
-def _require_version(container: containers.Container, python: str, pinned: str) -> None:
-    result = container.run([python, "-c", _VERSION], timeout=CHECK_SECONDS)
-    installed = ("" if result.exit_code else result.last_line) or "without a version"
-    if installed.partition("+")[0] != pinned.partition("+")[0]:
-        message = f"check {VERSION}: the image contains vLLM {installed}, but {pinned} is pinned"
-        raise _failed(message, "", [VERSION])
 
 
 def _left_out(plan: Plan, without: Mapping[str, str]) -> dict[str, str]:
@@ -223,7 +216,7 @@ def _run_gpu_checks(workspace: Workspace, baked: BakedImage, without: Collection
     if settings.gpus != "all":
         return None
     if not machine.has_nvidia(workspace.engine):
-        workspace.report(Message("checks on a GPU not run: this engine has none"))
+        workspace.report(Message("checks on a GPU not run: this engine has no GPU"))
         return None
     entrypoint = tuple(baked.details.config.get("Entrypoint", ())) if settings.keep_entrypoint else ()
     plan = replace(plan, checks=tuple(each for each in plan.checks if each.owner not in without))

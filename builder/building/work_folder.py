@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.base.files import folder_locked, nearest_existing, read_plain_file, write_atomically, write_plain_file
+from builder.base.files import folder_locked, nearest_existing, write_plain_file
 from builder.base.project import Project, below_project
 from builder.base.values import dataclass
 from builder.engine import containers, images
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
 
 
 LABEL = "builder.work"
-_LONGEST_TAG = 1024
-# The tag of an image that is adopted without a name.
-_EXTRA_TAG = re.compile(r"[a-z0-9][^\s:]*:adopting-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
@@ -58,18 +54,6 @@ class WorkFolder:
     @property
     def labels(self) -> dict[str, str]:
         return {LABEL: self.name, claims.PROJECT: self.project_id}
-
-    @property
-    def extra_tag(self) -> str | None:
-        """Another tag that is removed together with the folder. Its file is untrusted."""
-        with suppress(OSError, UnicodeDecodeError):
-            tag = read_plain_file(self.path / "also", _LONGEST_TAG).decode()
-            return tag if _EXTRA_TAG.fullmatch(tag) else None
-        return None
-
-    def note_extra_tag(self, tag: str) -> None:
-        """Records a tag before it is made. The write is atomic: half a name may be another tag."""
-        write_atomically(self.path / "also", tag.encode())
 
 
 @contextmanager
@@ -99,10 +83,6 @@ def _create_locked(project: Project, repository: str, locks: ExitStack) -> WorkF
             locks.enter_context(folder_locked(work.path))
         except (BlockingIOError, FileNotFoundError):
             continue
-        except OSError:
-            with suppress(OSError):
-                work.path.rmdir()
-            raise
         if work.path.exists():
             return work
 
@@ -132,16 +112,10 @@ def remove_stale(workspace: Workspace) -> None:
                 _remove(workspace.engine, project, WorkFolder(folder.name, folder, own_id))
         except (BlockingIOError, FileNotFoundError):
             continue
-    if own_id:
-        _remove_late_containers(workspace, own_id)
-
-
-def _remove_late_containers(workspace: Workspace, own_id: str) -> None:
-    """Removes the containers of this project whose work folder is gone. The engine may create a container after its
-    process was killed, and after another process has removed the folder."""
-    for container in containers.container_listing(workspace.engine, f"{claims.PROJECT}={own_id}"):
+    # The engine may create a container after its process was killed, and after another process has removed the folder.
+    for container in containers.container_listing(workspace.engine, f"{claims.PROJECT}={own_id}") if own_id else ():
         name = container["Labels"].get(LABEL)
-        if name and not (workspace.project.work / name).exists():
+        if name and not (project.work / name).exists():
             containers.remove_container(workspace.engine, container["Id"])
 
 
@@ -156,6 +130,4 @@ def write_work_folder(directory: Path, files: Mapping[str, StagedFile]) -> None:
 def _remove(endpoint: Endpoint, project: Project, work: WorkFolder) -> None:
     containers.remove_labelled(endpoint, f"{LABEL}={work.name}")
     images.remove_image(endpoint, work.tag)
-    if work.extra_tag:
-        images.remove_extra_tag(endpoint, work.extra_tag)
     shutil.rmtree(below_project(project.state, work.path), ignore_errors=True)

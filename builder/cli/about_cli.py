@@ -110,8 +110,9 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
     \b
     Ends with
       7  if an image is missing or moved
-      5  if no engine answers
-      1  if a build directory or a vendored patch was edited or is gone
+      5  if the engine, or with --registry the registry, does not answer
+      1  if a build directory, a vendored patch or recorded evidence was edited
+         or is gone
       0  otherwise; a `latest` of another project is listed, but is not an error
     """
     with progress.showing("comparing images.lock with the engine and the files"):
@@ -166,7 +167,7 @@ def advisories(context: Context, as_json: bool) -> None:
 @click.argument("name", metavar="ID")
 @json_and_context
 def show(context: Context, name: str, as_json: bool) -> None:
-    """Show one advisory: its condition, what to do, and the threads."""
+    """Show one advisory: its condition, what to do, and where the problem was reported."""
     advisory = commands.advising.find_advisory(context.project, name)
     if as_json:
         print_json(_advisory_document(advisory, None))

@@ -184,9 +184,11 @@ def _print(report: commands.bisecting.BisectReport, *, as_json: bool) -> int:
 
 
 def _print_report(report: commands.bisecting.BisectReport) -> None:
+    from builder.base import words
+
     if report.look:
-        at = f" at {report.look.address}" if report.look.address else ""
-        print_result(f"look at {styled(report.look.image, bold=True)}{at}")
+        served = f", served at {report.look.address}" if report.look.address else ""
+        print_result(f"judge {styled(report.look.image, bold=True)}{served}")
         print_result("  then `builder bisect good`, `builder bisect bad` or `builder bisect skip`", hanging=4)
         return
     for change in report.machine:
@@ -197,8 +199,6 @@ def _print_report(report: commands.bisecting.BisectReport) -> None:
         for line in rest:
             print_result(f"  {line}", hanging=4)
         return
-    from builder.base import words
-
     units = styled(" and ".join(culprit.unit for culprit in report.culprits), bold=True)
     together = ", which could only be tried together" if len(report.culprits) > 1 else ""
     what = f"{styled(report.bisection.target, bold=True)} was broken by {units}"
@@ -210,6 +210,8 @@ def _print_report(report: commands.bisecting.BisectReport) -> None:
 
 
 def _print_culprit(culprit: commands.bisecting.FoundCulprit) -> None:
+    from builder.base import words
+
     if commit := culprit.commit:
         print_result(f"  {culprit.unit}: {culprit.bad[:12]} {commit.title}", hanging=4)
         print_result(f"    by {commit.author}, {commit.date[:10]}; the commit before is {culprit.good[:12]}", hanging=6)
@@ -224,6 +226,7 @@ def _print_culprit(culprit: commands.bisecting.FoundCulprit) -> None:
     if len(changed) > _SHOWN_LINES:
         print_result(f"    … and {len(changed) - _SHOWN_LINES} more lines: --json shows all", hanging=6)
     if culprit.between:
-        print_result(f"    or one of the {len(culprit.between)} before it, which could not be tried", hanging=6)
+        skipped = words.counted(len(culprit.between), "commit" if culprit.commit else "version")
+        print_result(f"    or an earlier one: {skipped} before it could not be tried", hanging=6)
     if culprit.now:
         print_result(f"  now: {culprit.now}", hanging=4)

@@ -389,7 +389,7 @@ def _sentence(result: commands.upgrade.UpgradeReport) -> str:
     if upgrade.result == "promoted":
         return f"{before} → {upgrade.candidate}"
     if upgrade.result == "unchanged":
-        return f"nothing is newer: all sources were resolved again, and a build would make {before} again"
+        return f"nothing is newer: the sources were resolved again, and a build would make {before} again"
     name = f"; {upgrade.candidate} stays, unpaired" if upgrade.candidate else ""
     why = "the upgrade was cancelled" if upgrade.result == "aborted" else "the candidate was rejected"
     return f"{f'stays on {upgrade.before}' if upgrade.before else 'still has no image'}: {why}{name}"

@@ -47,7 +47,9 @@ def diff(
     if as_json:
         print_json({**_document(images), "recipes": lost})
         return
-    for line in chain(of_images(images, full=full), _listing(f"{images.after.name} lacks for recipes", lost)):
+    for line in chain(
+        of_images(images, full=full), _listing(f"parts of recipes that {images.after.name} no longer supports", lost)
+    ):
         print_line(line)
 
 

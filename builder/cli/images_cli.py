@@ -53,6 +53,8 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         print_note(note)
     if lost or not overview.rows:
         empty = "no images yet; to build the first: `builder build TARGET`"
+        if target is not None:
+            empty = f"no images of {target} yet; to build the first: `builder build {target}`"
         print_result(lost or f"{empty}; to number an existing image: `builder adopt IMAGE`")
         return
     evidence = commands.listing.evidence(workspace, target, lock, overview)

@@ -119,7 +119,8 @@ def _update(context: Context, contents: Contents | None, *, yes: bool, force: bo
     elif not waiting:
         print_result(f"every file is the same as in {update.now}")
     else:
-        print_result("nothing was written; --yes writes the files that were not edited, --yes --force all files")
+        unedited = "--yes writes the files that were not edited, --yes --force all files"
+        print_result(f"nothing was written; {unedited if changed else '--yes --force overwrites the edited files'}")
     return 1 if waiting and not as_json else 0
 
 

@@ -137,7 +137,8 @@ def _drive(base: Path, ours: Path, theirs: Path) -> int:
     """Merges three versions of images.lock for git (`man gitattributes`, merge drivers), with marks for conflicts."""
     if commands.lock.merge_files(base, ours, theirs):
         return 0
-    print_note("images.lock: both sides changed the same entry; `builder lock --merge` merges them")
+    conflict = "both sides changed the same entry, or used the same number"
+    print_note(f"images.lock: {conflict}; to merge the file: `builder lock --merge`")
     return NEEDS_ATTENTION
 
 
@@ -220,7 +221,7 @@ def bases(context: Context, name: str, newest: int, platform: str | None, as_jso
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE…", shell_complete=names("definitions", "numbered"))
 @json_and_context
 def mirror(context: Context, images: tuple[str, ...], as_json: bool) -> None:
-    """Copy upstream images to your registry, before they vanish.
+    """Copy upstream images, before they vanish.
 
     IMAGE is an adopted number, an image such as NAME:TAG or NAME@DAY, or a definition (its pinned base is copied).
     The copy goes into the folder that `mirror:` in builder.yaml names. Without it, the copy goes below mirror/ in

@@ -85,7 +85,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "nodes": ("nodes_cli", "nodes", "Show which node has which image, and what it serves."),
         "push": ("transfers_cli", "push", "Push numbered images to the registry."),
         "pull": ("transfers_cli", "pull", "Pull a numbered image from the registry."),
-        "mirror": ("lock_cli", "mirror", "Copy upstream images to your registry, before they vanish."),
+        "mirror": ("lock_cli", "mirror", "Copy upstream images, before they vanish."),
         "copy": ("transfers_cli", "copy", "Copy a numbered image to other machines."),
         "export-image": ("transfers_cli", "export_image", "Write a numbered image into a file."),
         "import-image": ("transfers_cli", "import_image", "Import a numbered image from a file."),
@@ -366,10 +366,10 @@ def report(kind: type[BaseException], error: BaseException, trace: TracebackType
     try:
         path = Path(tempfile.mkdtemp(prefix="builder-report-")) / "report.txt"
         path.write_text(text, encoding="utf-8")
-        output.print_note(f"what to do: report it with the file {path}")
+        output.print_note(f"what to do: send the developers of builder the file {path}")
     except OSError as failure:
         output.print_note(text)
-        output.print_note(f"what to do: report it with the lines above; no file could be written: {failure}")
+        output.print_note(f"what to do: send the developers of builder the lines above; no file was written: {failure}")
 
 
 # A failure of the system is not a bug. It becomes an error with the path and a remedy. Errors that a command can

@@ -339,7 +339,8 @@ def compare(
 
     \b
     Ends with
-      0  if B is identical or equivalent, or surely within the limit
+      0  if B is identical or equivalent, or surely within the limit:
+         --within, or `same` in the requirements of the model
       1  if B differs, or the texts cannot decide
     """
     first_option = next((place for place, word in enumerate(what) if word.startswith("-")), len(what))
@@ -368,7 +369,8 @@ def compare_checkpoint(context: Context, /, what: str, source: str, as_json: boo
 
     \b
     Ends with
-      0  if the checkpoint is identical or equivalent, or surely within the limit
+      0  if the checkpoint is identical or equivalent, or surely within the
+         limit: --within, or `same` in the requirements of the model
       1  if the checkpoint differs, or the texts cannot decide
     """
     with context.working() as workspace:

@@ -37,7 +37,8 @@ def print_moves(
     for line in differences[:SHOWN_DIFFERENCES]:
         print_result(f"  {line}")
     if len(differences) > SHOWN_DIFFERENCES:
-        print_result(f"  … and {len(differences) - SHOWN_DIFFERENCES} more; `builder diff` shows all")
+        shows_all = f"`builder diff {moves[0].origin} {moves[0].to}` shows all"
+        print_result(f"  … and {len(differences) - SHOWN_DIFFERENCES} more; {shows_all}")
     to = next((move.to for move in moves if not move.is_model), None)
     for model in staying:
         print_result(f"  {model} stays; to move it too: `builder pair {model} {to}`")
@@ -89,9 +90,8 @@ def pair(
         )
     elif moved:
         print_moves(moved, result.differences, ())
-        print_result(
-            f"  recipe: {result.recipe}" if result.recipe else "  no recipe; to add one: `builder build RECIPE`"
-        )
+        add = f"`builder pair RECIPE {result.image}`"
+        print_result(f"  recipe: {result.recipe}" if result.recipe else f"  no recipe; to add one: {add}")
     elif weights:
         # A rollback would go to another image, so show the way back to the previous weights here.
         before, same = weights.before, f"{result.model} with {result.image}"

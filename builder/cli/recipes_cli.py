@@ -48,7 +48,7 @@ def list_(context: Context, as_json: bool) -> None:
     if rows:
         output.print_table(("RECIPE", "IMAGE", "STATE", "MODEL"), [_row(row) for row in rows])
     else:
-        print_result("no recipes in recipes/; to copy one: `builder recipes add`")
+        print_result("no recipes in recipes/; to copy one: `builder recipes add ADDRESS`")
 
 
 @recipes.command()
@@ -316,7 +316,12 @@ the other nodes first, and the first node last.
     metavar="PATH",
     help="Write to this file, or, for several nodes, to this folder.",
 )
-@click.option("--address", default="127.0.0.1", metavar="HOST", help="With opencode or litellm: the servers' machine.")
+@click.option(
+    "--address",
+    default="127.0.0.1",
+    metavar="HOST",
+    help="With opencode or litellm: the host name or address of the machine that serves.",
+)
 @options.serve_options
 @node_options
 @options.container_options

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 def logs(
     context: Context, what: str | None, follow: bool, tail: int | None, node: str | None, report: str | None
 ) -> None:
-    """Show what a server prints. Without a name, the command shows the only running server.
+    """Show what a server prints. Without a name, the command shows the log of the only running server.
 
-    With --report, the command shows the cause of a crash, the machine, the image, the options of the server, vLLM's own
-    choices, and the last minute of the log. The report contains no secrets, addresses or names. The report also works
-    for a failed start whose container is gone.
+    With --report, the command shows the cause of a crash, the machine, the image and the options of the server. vLLM's
+    own choices and the last minute of the log follow. The report contains no secrets, addresses or names. The report
+    also works for a failed start whose container is gone.
     """
     if report is not None:
         if follow or tail is not None:

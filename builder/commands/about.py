@@ -227,7 +227,7 @@ def _engine(endpoint: endpoints.Endpoint, proc: Path) -> Iterator[Diagnosis]:
         yield Diagnosis("GPU", "error", message, f"{remedy}and `sudo systemctl restart docker`")
     if not engine.limits_memory:
         message = "the engine cannot limit the memory of a container: `run --memory` has no effect"
-        remedy = "turn on the kernel's memory controller (cgroup v2, or `cgroup_enable=memory swapaccount=1`); restart"
+        remedy = "turn on the kernel's memory controller (cgroup v2, or `cgroup_enable=memory swapaccount=1`); reboot"
         yield Diagnosis("limits", "warning", message, remedy)
     # The free space is unknown if the engine is on another machine, or if its folder is not readable.
     free = machine.free_disk(engine.data_root)
@@ -301,8 +301,8 @@ def _files(project: Project) -> Iterator[Diagnosis]:
             "recipe mods",
             "warning",
             "\n".join(missing_mods),
-            "these recipes cannot be built without the mods: copy the mods with `builder mods add`, or remove them from"
-            " the recipes",
+            "these recipes cannot be built without the mods: copy the mods with `builder mods add ADDRESS`, or remove"
+            " them from the recipes",
         )
 
 
@@ -408,14 +408,17 @@ def compare_registry(workspace: Workspace) -> Iterator[Discrepancy]:
     for name, image in _numbers(lock_file.read_lock(workspace.project.lock)):
         reference = f"{registry.repository(name)}:{name.number}"
         try:
-            state = named_registry.state(workspace.engine, registry, name, image) if image.digest else "present"
+            state = named_registry.state(workspace.engine, registry, name, image)[0] if image.digest else "present"
         except TransferError as error:
             yield Discrepancy(registry.address, "unknown", error.message, error.hint)
             return
         if state == "missing":
             yield Discrepancy(reference, "missing", "the registry does not have it", f"`builder push {name}`")
         elif state == "moved":
-            yield Discrepancy(reference, "moved", "the registry has different content there", f"`builder show {name}`")
+            remedy = (
+                "if another project pushed that number, give this project its own path: `registry:` in builder.yaml"
+            )
+            yield Discrepancy(reference, "moved", "the registry has different content there", remedy)
 
 
 def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: AbstractSet[str]) -> Iterator[Discrepancy]:

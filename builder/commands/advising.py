@@ -116,7 +116,8 @@ def _signer(contents: Mapping[str, bytes], texts: Mapping[str, bytes], signers: 
         for path, text in texts.items():
             signature.write_bytes(contents.get(path + advisories.SUFFIX, b""))
             if not (name := advisories.signer(signature, text, NAMESPACE, signers)):
-                hint = f"sign it with a key that {signers} lists: `ssh-keygen -Y sign -n {NAMESPACE} -f KEY {path}`"
+                signing_command = f"`ssh-keygen -Y sign -n {NAMESPACE} -f KEY {path}`"
+                hint = f"its author signs it with {signing_command}; {signers} must list that key"
                 raise UsageError(f"{path} has no valid signature of an allowed signer. Nothing was updated", hint=hint)
             signing.add(name)
     return ", ".join(sorted(signing))
@@ -127,7 +128,7 @@ def _refuse_repeated(parsed: Mapping[str, tuple[Advisory, ...]]) -> None:
     problems = []
     for path, name in ((path, each.id) for path, group in parsed.items() for each in group):
         if name in places:
-            problems.append(Problem(Location(path), f"`{name}` is also in {places[name]}"))
+            problems.append(Problem(Location(path), f"the id `{name}` already occurs in {places[name]}: rename one"))
         places[name] = path
     if problems:
         raise FileProblemsError(tuple(problems))

@@ -142,7 +142,8 @@ def _into_folder(workspace: Workspace, folder: Path, reference: str) -> str:
         try:
             top, _ = archives.save_archive(workspace.engine, here, receive, lambda _: None)
         except (ValueError, KeyError, TypeError) as error:
-            raise TransferError(f"{here} was not copied: {error}") from None
+            message = f"{here} was not copied: the engine sent an unexpected archive ({error})"
+            raise TransferError(message, hint="run the command again") from None
     _require_digest(str(folder), top.digest, digest)
     archives.name_image(folder, top, name)
     return f"{folder}@{digest}"

@@ -109,9 +109,9 @@ def bisect_images(
         other_ends = (good or first.number, bad or last.number) != (first.number, last.number)
         if other_ends or (bisection.target, bisection.judge) != (text, judge.recorded):
             again = f"`builder bisect {shlex.quote(bisection.target)}` with the same options continues it"
-            message = f"a bisection of {bisection.target} from {first} to {last} was interrupted"
+            message = f"a bisection of {bisection.target} from {first} to {last} is not finished"
             raise ConflictError(message, hint=f"{again}; `builder bisect stop` ends it")
-        workspace.report(Message(f"continuing the bisection of {bisection.started}"))
+        workspace.report(Message(f"continuing the bisection that began at {bisection.started}"))
         running = RunningBisection(workspace, replace(bisection, judge=judge))
         running.stop_candidates(restore=False)
         return _go_on(running)
@@ -214,7 +214,8 @@ def _begun(workspace: Workspace, text: str, judge: Judge, good: int | None, bad:
     repository = lock.images.get(name)
     if repository is None or not repository.numbers:
         message = f"{name} has no numbered image"
-        raise NothingToDoError(message, hint="a bisection compares two numbers; `builder build` makes a number")
+        hint = f"a bisection compares two numbers; `builder build {shlex.quote(text)}` makes a number"
+        raise NothingToDoError(message, hint=hint)
     paired = lock.models.get((recipe.model if recipe else None) or "")
     every = (paired.pairing, *paired.previous) if paired else ()
     pairings = tuple(pairing for pairing in every if pairing.image.repository == name)

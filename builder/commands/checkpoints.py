@@ -74,7 +74,7 @@ def build_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -
         needed, disk = plan.size + plan.fetched - finished, files.nearest_existing(place.root)
         if needed + _SPARE > (free := shutil.disk_usage(disk).free):
             message = f"{checkpoint} needs {words.size_text(needed)}, but {disk} has only {words.size_text(free)} free"
-            hint = "free some space, or use a larger disk: `output: {folder: PATH}`, or HF_HOME for all models"
+            hint = "free some space, or use a larger disk: `output: {folder: PATH}` in checkpoint.yaml, or HF_HOME"
             raise SourceError(message, hint=hint)
         conversion.fetch_source(plan, workspace.report)
         began = time.monotonic()
@@ -179,7 +179,9 @@ def verify_checkpoints(workspace: Workspace, name: str | None, *, full: bool) ->
     results = []
     if name is not None and name not in records.checkpoints:
         suggestion = words.did_you_mean(name, records.checkpoints, code=True)
-        hint = f"`builder checkpoints build {name}` makes it"
+        is_defined = name in checkpoint_definition.checkpoint_names(workspace.project)
+        makes = f"`builder checkpoints build {name}` makes it"
+        hint = makes if is_defined else "`builder checkpoints list` shows all checkpoints"
         raise UsageError(f"checkpoints.lock has no `{name}`" + (f"; {suggestion}" if suggestion else ""), hint=hint)
     for each in sorted(records.checkpoints) if name is None else (name,):
         revision = records.current(each) or ""

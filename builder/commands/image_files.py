@@ -152,12 +152,14 @@ def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> Non
     details = images.inspect_image(workspace.engine, str(contents.name))
     if details is not None and images.fingerprint(details) != contents.fingerprint:
         message = f"{contents.name} in this engine differs from the image in the archive, and was not overwritten"
-        hint = f"`builder verify` shows what it is; to remove it: `docker image rm {contents.name}`"
+        hint = f"`{adopted.frees(contents.name)}` frees the name; then import again"
         raise ImageStateError(message, hint=hint)
     folder = build_directory.path_of(workspace.project, contents.name)
     if folder.exists() and contents.build and not _same(folder, contents):
         message = f"{workspace.project.relative(folder)} differs from the build in the archive, and was not overwritten"
-        hint = "the folder belongs to an image of this project, or was edited; `git status` shows which"
+        hint = (
+            "`git status` shows whether the folder was edited: restore it with git, or move it away; then import again"
+        )
         raise ImageStateError(message, hint=hint)
 
 
@@ -203,8 +205,7 @@ def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
     with images_lock.transaction(workspace) as transaction:
         _refuse_conflict(workspace, transaction.lock, contents)
         after = _with_archive(workspace, transaction.lock, contents)
-        candidate = images_lock.Candidate(job.tag, job.directory, details.id, images.fingerprint(details))
-        transaction.place(contents.name, candidate)
+        transaction.place(contents.name, job.tag, job.directory, details.id, images.fingerprint(details))
         transaction.commit(after)
         return transaction.lock
 

@@ -5,6 +5,7 @@ A pruned number stays on record. An image that is current, kept or paired is nev
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from builder.base import words
@@ -24,10 +25,11 @@ from builder.plan.plan_model import StagedFile
 from builder.serving import advice, compile_caches, model_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime, timedelta
     from pathlib import Path
 
+    from builder.engine.client import Endpoint
     from builder.engine.images import ImageDetails, Layer
     from builder.numbers.workspace import Workspace
     from builder.serving.model_weights import PairingSource
@@ -80,8 +82,7 @@ def adopt_image(
         requirements.refuse_unproven(workspace, model, origin.recipe)
     if (name := _numbered(lock, repository, details)) is not None:
         return _again(workspace, name, details, pairings)
-    with work_folder.create(workspace, repository, {}) as job:
-        named = _keep(workspace, repository, details, job)
+    with work_folder.create(workspace, repository, {}) as job, _named(workspace.engine, repository, details) as named:
         contents, sources = adopted.look_into(workspace, image, details, job.labels)
         _require_vllm(models, details, sources, contents.unknown)
         own_labels = making.read_labels(details.labels)  # labels of another project that built the image or its base
@@ -106,8 +107,7 @@ def adopt_image(
                 own_part = _recorded(Lock(), name, record, pairings, promote=promote)
                 files |= {file: StagedFile(content) for file, content in lock_file.record_files(own_part).items()}
                 work_folder.write_work_folder(job.directory, files)
-                candidate = images_lock.Candidate(details.id, job.directory, details.id, record.fingerprint)
-                transaction.place(name, candidate)
+                transaction.place(name, details.id, job.directory, details.id, record.fingerprint)
                 lock = _recorded(transaction.lock, name, record, pairings, promote=promote)
                 transaction.commit(lock)
                 result = _result(transaction.lock, name, contents, models)
@@ -136,15 +136,19 @@ def _numbered(lock: Lock, repository: str, details: ImageDetails) -> ImageName |
     return ImageName(repository, max(same)) if same else None
 
 
-def _keep(workspace: Workspace, repository: str, details: ImageDetails, job: work_folder.WorkFolder) -> str:
-    """Returns a name of the image. An image without a name gets one until it has its number; otherwise, after a kill,
-    it would be deleted as a leftover. A tag that is the image's only name is never removed."""
+@contextmanager
+def _named(endpoint: Endpoint, repository: str, details: ImageDetails) -> Iterator[str]:
+    """Yields a name of the image. An image without a name has one for the block; otherwise, after a kill, it would be
+    deleted as a leftover. A tag that is the image's only name is never removed."""
     if details.tags:
-        return details.tags[0]
+        yield details.tags[0]
+        return
     tag = f"{repository}:adopting-{details.id.removeprefix('sha256:')[:12]}"
-    job.note_extra_tag(tag)
-    images.tag_image(workspace.engine, details.id, tag)
-    return tag
+    images.tag_image(endpoint, details.id, tag)
+    try:
+        yield tag
+    finally:
+        images.remove_extra_tag(endpoint, tag)
 
 
 def _recorded(
@@ -269,7 +273,7 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
     others_have = claims.of_others(workspace.engine, own_id)
     # Numbers that were pruned here, and those that stayed only because another project has them.
     pruned = [name for name in states if (record := lock.image(name)) and record.pruned]
-    left = {name for name in pruned if claims.holder_of(others_have, name)}
+    left = {name for name in pruned if name in others_have}
     # A pruned number may be present again, because a container used it or it was pulled. An image may also have been
     # removed after its state was read.
     numbered = {
@@ -283,9 +287,9 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
     ours = {*nameless, *(image.id for image in numbered.values())}
     others = {(image.tags or ("an image without a name",))[0]: image for id_, image in every.items() if id_ not in ours}
     engine = retention.EngineImages(numbered, others, images.containers_by_image(workspace.engine))
-    reasons = retention.retention_reasons(lock, engine, retention.RetentionPolicy(keep, older_than), now)
+    reasons = retention.retention_reasons(lock, engine, keep, older_than, now)
     going = {name: numbered[name] for name in sorted(reasons) if not reasons[name]}
-    holders = {name: claims.holder_of(others_have, name) for name in going}
+    holders = {name: others_have.get(name) for name in going}
     kept = [image for name, image in numbered.items() if reasons[name] or holders[name]]
     # Reading all build directories is slow, and is not needed if every image has a name.
     if any(retention.is_untagged(image) for image in others.values()):

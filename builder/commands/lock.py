@@ -231,7 +231,12 @@ def _absent(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, ImageName, 
     for model, paired in sorted(lock.models.items()):
         name = paired.pairing.image
         if (record := lock.image(name)) and states[name] != "present":
-            yield model, name, adopted.way_back(name, record)
+            back = adopted.way_back(name, record)
+            yield (
+                model,
+                name,
+                f"`{adopted.frees(name)}` frees the name, then {back}" if states[name] == "moved" else back,
+            )
 
 
 def _separate(

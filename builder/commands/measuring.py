@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base import words
-from builder.base.errors import ConflictError, ImageStateError, NothingToDoError, UsageError
+from builder.base.errors import ConflictError, NothingToDoError, UsageError
 from builder.base.events import Message, WaitingStarted
 from builder.base.values import dataclass, replace
 from builder.building import work_folder
 from builder.commands import servers
 from builder.definitions import build_target, configuration, recipe
 from builder.definitions.container import STOPPING_SECONDS
-from builder.engine import containers, images
+from builder.engine import containers
 from builder.evidence import run_record, standing
 from builder.lab.measure import bench, outcome, probes, served_model
 from builder.lab.prove import judging, prove
@@ -240,10 +240,7 @@ def prove_image(workspace: Workspace, image: str, models: Sequence[str] = ()) ->
     lock = lock_file.read_project_lock(project)
     name, record = status.named_number(project, lock, image)
     pairings = tuple(_pairings(workspace, lock, name, models))
-    details = images.inspect_image(workspace.engine, str(name))
-    if details is None or images.fingerprint(details) != record.fingerprint:
-        state = "is missing from this engine" if details is None else "is not the image that images.lock records"
-        raise ImageStateError(f"{name} {state}: nothing was proven", hint=adopted.way_back(name, record))
+    adopted.require_present(workspace.engine, name, record)
     run_record.of_image(project, name)
     find = functools.partial(judging.find_reference, project, lock, name.repository, name.number)
     subject = run_record.Subject(str(name), record.fingerprint)

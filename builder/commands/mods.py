@@ -392,7 +392,9 @@ def pin_mod_files(
     path = project.mods / name / mod_files.DESCRIPTION
     if not path.is_file():
         existing = mod_files.mod_names(project)
-        raise UsageError(f"there is no {project.relative(path)}", hint=words.did_you_mean(name, existing))
+        hint = "only the files that a mod.yaml names can be pinned"
+        hint = hint if name in existing else words.did_you_mean(name, existing)
+        raise UsageError(f"there is no {project.relative(path)}", hint=hint)
     file = project.relative(path)
     entries = checked(read_text(path, file, path.parent), file, "mod").get("files", ())
     yaml = path.read_bytes().decode("utf-8-sig")  # keeps the file's line ends
@@ -425,7 +427,7 @@ def plan_copies_update(
     notify = as_messages(report)
     existing = copies.copy_names(project, kind)
     if not names and not existing:
-        hint = f"`builder {kind}s add` copies one"
+        hint = f"`builder {kind}s add ADDRESS` copies one"
         raise NothingToDoError(f"no {kind} was copied from another repository", hint=hint)
     upstreams: dict[tuple[str, str], copies.Upstream] = {}  # each repository is looked up once
     planned: list[PlannedCopy] = []
@@ -435,7 +437,7 @@ def plan_copies_update(
         try:
             copied = copies.read_origin(project, kind, name)
             if copied is None:
-                hint = words.did_you_mean(name, existing) or f"copies are: {', '.join(existing) or 'none'}"
+                hint = words.did_you_mean(name, existing) or f"copied {kind}s: {', '.join(existing) or 'none'}"
                 raise UsageError(f"{kind} {name} was not copied from another repository", hint=hint)
             key = copied.url, ref or copied.ref
             if kind == "recipe" and (

@@ -267,7 +267,9 @@ def _image_findings(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) 
         present, expected = there.get(node.name), fingerprint or there.get(first)
         remedy = f"`builder copy {name} {node.name}` copies it there"
         if fingerprint is None:
-            remedy = f"give it a number with `builder adopt {name}`, then copy it with `builder copy`"
+            remedy = (
+                f"`builder adopt {name}` gives it a number; then `builder copy IMAGE:N {node.name}` copies it there"
+            )
         if present is not None and present == expected:
             yield Diagnosis("image", "ok", f"{name}, same as {like}")
         elif present is not None:

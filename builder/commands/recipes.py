@@ -540,8 +540,10 @@ def _routed(
             models.append(routed)
             warnings += notes
     if not models:
-        hint = "`builder build RECIPE` pairs its model with the image that it makes"
-        raise UsageError("\n".join(["none of the paired models can be served", *warnings]), hint=hint)
+        if not warnings:
+            hint = "`builder build RECIPE` pairs its model with the image that it makes"
+            raise UsageError("no model is paired with an image yet", hint=hint)
+        raise UsageError("\n".join(["none of the paired models can be served", *warnings]))
     warnings += exports.shared_ports(models)
     if kind == "litellm":
         text = exports.render_litellm(models, address)
@@ -558,7 +560,8 @@ def _routed_model(
     selected = _selected(project, lock, request.text)
     planned = preparation.settings(project, selected, request, environ)
     if len(planned.containers) > 1 or planned.nodes:
-        raise UsageError(f"{selected.recipe.file} is served by several nodes, but a router uses one machine only")
+        message = f"{selected.recipe.file} is served by several nodes, but a router uses one machine only"
+        raise UsageError(message, hint="`--format compose` and `--format script` export a recipe for several nodes")
     (container,) = planned.containers
     rendered = command.render_command(selected.recipe, request.overrides, request.extra)
     published = of_server(planned.options.publish, rendered.port)

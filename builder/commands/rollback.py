@@ -299,10 +299,8 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
     from builder.numbers import adopted, named_registry
 
     recorded = lock.images[name.repository].numbers[name.number]
-    if named_registry.is_present(workspace.engine, lock, name):
+    if adopted.is_present(workspace.engine, name, recorded):
         return "here"
-    if images.inspect_image(workspace.engine, str(name)) is not None:
-        raise adopted.moved_tag_error(name)
     if recorded.digest and (address := configuration.load_configuration(workspace.project).registry):
         named_registry.pull_number(workspace, address, lock, name)
         return "pulled"
@@ -329,12 +327,13 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
 def _node_with(workspace: Workspace, lock: Lock, name: ImageName) -> str:
     """The first node of builder.yaml that answers and has the image; empty if there is none."""
     from builder.moving import machines
-    from builder.numbers import named_registry
+    from builder.numbers import adopted
 
+    recorded = lock.images[name.repository].numbers[name.number]
     engines = machines.engines(workspace.project, workspace.environment, ())
     if not engines:
         return ""
     answers = machines.ask_machines(
-        engines, lambda _, engine: named_registry.is_present(engine, lock, name), _NODE_SECONDS, workspace.report
+        engines, lambda _, engine: adopted.is_present(engine, name, recorded), _NODE_SECONDS, workspace.report
     )
     return next((node for node, has in answers.items() if not isinstance(has, BuilderError) and has), "")

@@ -62,17 +62,17 @@ def push_image(workspace: Workspace, target: named_registry.Registry, lock: Lock
     """Pushes an image with its compile caches, points ``latest`` at the current number, and records the digest."""
     repository = lock.images[name.repository]
     recorded = repository.numbers[name.number]
-    pushed = named_registry.push(workspace.engine, target, name, recorded, workspace.report)
-    if recorded.digest != pushed.digest:
+    digest, already = named_registry.push(workspace.engine, target, name, recorded, workspace.report)
+    if recorded.digest != digest:
         with images_lock.transaction(workspace) as transaction:
             if image := transaction.lock.image(name):  # the number is still in images.lock
-                transaction.commit(transaction.lock.with_image(name, replace(image, digest=pushed.digest)))
+                transaction.commit(transaction.lock.with_image(name, replace(image, digest=digest)))
     latest = repository.current == name.number and named_registry.set_latest(
-        workspace.engine, target, name, pushed.digest, workspace.report
+        workspace.engine, target, name, digest, workspace.report
     )
-    traveling_caches.push_caches(workspace, target, name, recorded, pushed.digest)
+    traveling_caches.push_caches(workspace, target, name, recorded, digest)
     reference = f"{target.repository(name)}:{name.number}"
-    return PushedImage(name, reference, pushed.digest, pushed.already, latest)
+    return PushedImage(name, reference, digest, already, latest)
 
 
 # The copy command: sends a numbered image to other machines. Each gets only the layers that it lacks.
@@ -149,7 +149,7 @@ def fetch_copy(workspace: Workspace, lock: Lock, name: ImageName, node: str) -> 
     with transfer.serving(workspace.engine, workspace.environment, workspace.report) as port:
         with transfer.to_loopback(engine, port) as reached:
             source = named_registry.Registry(f"127.0.0.1:{reached}", private=True)
-            digest = named_registry.push(engine, source, name, recorded, workspace.report).digest
+            digest, _ = named_registry.push(engine, source, name, recorded, workspace.report)
         here = named_registry.Registry(f"127.0.0.1:{port}", private=True)
         named_registry.pull(workspace.engine, here, name, recorded, digest, workspace.report)
     if recorded.pruned:
@@ -161,7 +161,7 @@ def _has_already(job: _CopyJob, address: str | None, node: str, engine: Endpoint
     different image with this number. Without an ``address`` in builder.yaml, also raises it if the node cannot reach a
     temporary registry."""
     with job.failure_reported(node):
-        if named_registry.refuse_other_content(engine, job.name, job.recorded):
+        if adopted.is_present(engine, job.name, job.recorded):
             _point_latest(job, engine)
             job.tell(node, "already has the image")
             return True
@@ -181,7 +181,7 @@ def _source_registry(job: _CopyJob, address: str | None) -> Iterator[tuple[named
     with transfer.serving(workspace.engine, workspace.environment, workspace.report) as port:
         source = named_registry.Registry(f"127.0.0.1:{port}", private=True)
         workspace.report(Message(f"{job.name}: copying through a registry that this machine started for the copy"))
-        yield source, named_registry.push(workspace.engine, source, job.name, job.recorded, workspace.report).digest
+        yield source, named_registry.push(workspace.engine, source, job.name, job.recorded, workspace.report)[0]
 
 
 def _pull(job: _CopyJob, source: named_registry.Registry, digest: str, node: str, engine: Endpoint) -> PulledLayers:
@@ -227,16 +227,16 @@ def pull_image(workspace: Workspace, text: str) -> tuple[ImageName, PulledLayers
     names nothing or no registry is configured, TransferError if the transfer fails."""
     lock = lock_file.read_project_lock(workspace.project)
     try:
-        name, _ = status.named_number(workspace.project, lock, text)
+        name = status.named_number(workspace.project, lock, text)[0]
     except BuilderError:
         if ":" in text:
             raise
         name = selection.select_image(workspace.project, lock, text).image
-    if named_registry.is_present(workspace.engine, lock, name):
+    recorded = lock.images[name.repository].numbers[name.number]
+    if adopted.is_present(workspace.engine, name, recorded):
         return name, None
     address = configuration.load_configuration(workspace.project).required_registry()
     layers = named_registry.pull_number(workspace, address, lock, name)
-    recorded = lock.images[name.repository].numbers[name.number]
     traveling_caches.pull_caches(workspace, named_registry.Registry(address), name, recorded)
     return name, layers
 
@@ -293,7 +293,8 @@ def _checkpoint(
     weights = model_weights.served_weights(workspace.project, workspace.environment, lock, selection)
     if weights is None or weights.checkpoint is None:
         message = f"{recipe.model} is paired with its own weights, but none of its recipes names them"
-        hint = f"`builder pair {recipe.model} {selection.name} --checkpoint {recipe.checkpoint}`"
+        pairs = f"`builder pair {recipe.model} {selection.name} --checkpoint {recipe.checkpoint}`"
+        hint = f"{pairs} pairs the model with the checkpoint"
         raise UsageError(message, hint=hint)
     name = weights.checkpoint
     made = checkpoints_lock.read_checkpoints_lock(workspace.project).checkpoints[name.name][name.revision]

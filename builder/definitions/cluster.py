@@ -152,8 +152,10 @@ def require_fit(recipe: Recipe, nodes: int) -> None:
         )
         raise UsageError(message, hint="name more nodes with `--node`, or add nodes under `nodes` in builder.yaml")
     if nodes < 2 and recipe.cluster_only:
-        named = "name the machines with --node, or in builder.yaml under `nodes`, with this machine if it takes part"
-        hint = f"{named}: `spark1: {{engine: default, address: 10.0.0.1}}`"
+        hint = (
+            "name the machines with `--node`, or under `nodes` in builder.yaml, for example"
+            " `spark1: {engine: default, address: 10.0.0.1}`; include this machine if it takes part"
+        )
         raise UsageError(f"{recipe.file} says `cluster_only`: several machines serve it together", hint=hint)
 
 

@@ -351,7 +351,14 @@ COMPILE_CACHES = {
 }
 # The settings of the community's launcher for a DGX Spark: NCCL uses all cores, regardless of the CPU affinity, and
 # PyTorch's allocator returns memory, which the CPU shares with the GPU.
-GPU_ENVIRONMENT = {"NCCL_IGNORE_CPU_AFFINITY": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+GPU_ENVIRONMENT = {
+    "NCCL_IGNORE_CPU_AFFINITY": "1",
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+    # Otherwise, Inductor moves Triton's cache into a folder of its own while it compiles a model
+    # (torch 2.11, _inductor/runtime/triton_heuristics.py). The next start loads the compiled model, looks in Triton's
+    # usual folder, and compiles all other kernels again.
+    "TRITON_CACHE_DIR": f"{HOME}/{COMPILE_CACHES['triton']}/cache",
+}
 # Otherwise, Inductor precompiles a C++ header below /tmp at each start, even if every kernel is cached
 # (torch 2.13, _inductor/codecache.py: _precompile_header).
 CPU_ENVIRONMENT = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}

@@ -412,7 +412,7 @@ def check(project: Project, definition: ImageDefinition) -> None:
             left_out = canonical(Requirement(text).name) in without
             message = f"`{text}` is never installed: the package is also under `without`" if left_out else ""
         except InvalidRequirement as error:
-            message = f"not a valid requirement: {str(error).splitlines()[0]}"
+            message = f"`{text}` is not a valid requirement: {str(error).splitlines()[0]}"
         if message:
             wrong.append(Problem(location(project, definition.name, *path), message))
     require_no_problems(wrong)

@@ -273,7 +273,7 @@ def no_mod(name: str, existing: Collection[str], remedy: str = "") -> str:
     to get the mod, if that is known."""
     # Only a name that is nearly the same is suggested.
     suggestion = remedy or did_you_mean(name, existing, code=True, near=0.88)
-    return f"no mod `{name}` in mods/; {suggestion or '`builder mods add` copies it from its repository'}"
+    return f"no mod `{name}` in mods/; {suggestion or '`builder mods add ADDRESS` copies it from its repository'}"
 
 
 # The files of a mod. Only plain files inside the mod are accepted. The same mod gives the same bytes on every checkout:
@@ -537,7 +537,7 @@ def _wrong_files(mod: Mod) -> Iterator[tuple[YamlPath, str]]:
         elif name not in files and not (at[0] == "files" and name in folders):
             yield at, f"no file {name} in mods/{mod.name}"
         elif at[0] == "check" and (b"\0" in files[name] or len(files[name]) >= LONGEST_ARGUMENT):
-            yield at, f"a check is text of less than {LONGEST_ARGUMENT >> 10} KiB"
+            yield at, f"a check must be a text file of less than {LONGEST_ARGUMENT >> 10} KiB"
 
 
 def _wrong_ranges(mod: Mod) -> Iterator[tuple[YamlPath, str]]:

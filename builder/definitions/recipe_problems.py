@@ -54,7 +54,8 @@ def _without_value(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """A problem for each option of a version 2 recipe whose value is a placeholder without a value."""
     for used in command.options(words) if recipe.version == 2 else ():
         if named := re.fullmatch(recipe_v2.NAMED, used.value or ""):
-            yield Problem(command.of_value(recipe, used), f"there is no value for {{{named[1]}}} of {used.option}")
+            message = f"there is no value for {{{named[1]}}} of {used.option}: set `{named[1]}` under `defaults`"
+            yield Problem(command.of_value(recipe, used), message)
 
 
 def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:

@@ -303,7 +303,7 @@ def _not_brought(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
     for index, entry in enumerate(((data.get("distribution_config") or {}).get("models") or {}).get("entries") or ()):
         if (entry.get("name") if isinstance(entry, dict) else entry) not in downloaded:
             path = ("distribution_config", "models", "entries", index)
-            yield path, "builder does not download this model automatically: use `builder download`"
+            yield path, "builder does not download this model automatically: use `builder download MODEL`"
 
 
 def _of_variables(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:

@@ -7,7 +7,6 @@ keys must be unique.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import json
 import math
@@ -188,7 +187,7 @@ def parse_evidence(content: bytes, file: str) -> tuple[Evidence, str]:
     """The evidence in the content of ``file``, and its identity: a SHA-256 in hex digits, equal for all copies. Raises
     FileProblemsError with the faults."""
     try:
-        data = _decoder().decode(content.decode())
+        data = _DECODER.decode(content.decode())
         if not (faults := list(_faults(data))):
             return _read(data), _digest(data)
     except json.JSONDecodeError as error:
@@ -206,12 +205,6 @@ def _read(data: Mapping[str, Any]) -> Evidence:
     figures = [{key: each[key] for key in each if key not in _DERIVED} for each in data.get("figures", ())]
     kept = {key: value for key, value in data.items() if key != "format"}
     return records.record(Evidence, {**kept, "figures": figures})
-
-
-@functools.cache
-def _decoder() -> json.JSONDecoder:
-    """One decoder for all files: making a decoder takes as long as reading a small file with it."""
-    return json.JSONDecoder(parse_float=_finite, parse_constant=_finite, object_pairs_hook=_without_repetition)
 
 
 def _digest(data: Mapping[str, Any]) -> str:
@@ -254,6 +247,10 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(block) < len(pairs):
         raise ValueError("a key is repeated")
     return block
+
+
+# One decoder for all files: making a decoder takes as long as reading a small file with it.
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite, object_pairs_hook=_without_repetition)
 
 
 # Each run has one file, ``evidence/REPOSITORY/N/STARTED-KIND-NAME-XXXXXXXX.json``, which never changes.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path, PurePosixPath
@@ -41,41 +41,29 @@ SetNow: TypeAlias = "Callable[[Kind, str], str | None]"
 def stale_reasons(evidence: Evidence, present: Subject, set_now: str | None = None) -> tuple[str, ...]:
     """Each part of the subject that has changed since the run; empty if the run is still current. Age does not matter,
     and unknown parts are not compared. ``set_now`` is the present digest of the conversations, script or profile."""
-    return tuple(_reasons(evidence, present, set_now))
-
-
-def _reasons(evidence: Evidence, present: Subject, set_now: str | None) -> Iterator[str]:
     then = evidence.subject
-    if present.fingerprint and then.fingerprint != present.fingerprint:
-        yield "the image has different content"
-    if _differ(then.model, present.model):
-        yield f"the model is now {present.model}"
-    before, now = then.revision or "", present.revision or ""
-    if before != now and is_commit(before) and is_commit(now):
-        yield f"the model's revision changed from {before[:12]} to {now[:12]}"
-    if _differ(then.template, present.template):
-        yield "the chat template changed"
-    if _differ(then.recipe, present.recipe):
-        served, was = (PurePosixPath(subject.recipe or "").stem for subject in (present, then))
-        yield f"the recipe changed from {was} to {served}"
-    if _differ(then.arguments, present.arguments):
-        yield "the recipe's options changed"
+    before, now = (each.revision if each.revision and is_commit(each.revision) else "" for each in (then, present))
+    was, served = (PurePosixPath(subject.recipe or "").stem for subject in (then, present))
+    compared = [
+        (then.fingerprint, present.fingerprint, "the image has different content"),
+        (then.model, present.model, f"the model is now {present.model}"),
+        (before, now, f"the model's revision changed from {before[:12]} to {now[:12]}"),
+        (then.template, present.template, "the chat template changed"),
+        (then.recipe, present.recipe, f"the recipe changed from {was} to {served}"),
+        (then.arguments, present.arguments, "the recipe's options changed"),
+    ]
+    reasons = [reason for old, new, reason in compared if old and new and old != new]
     if dict(then.overrides) != dict(present.overrides):
-        yield (
-            "the run used options that are not in the recipe" if then.overrides else "the run did not use these options"
-        )
+        used = "the run used options that are not in the recipe"
+        reasons.append(used if then.overrides else "the run did not use these options")
     if then.machine and present.machine:
         parts = {"GPU", "driver"} if then.machine.gpu or present.machine.gpu else {"processor"}
         changes = machine_changes(then.machine, present.machine)
-        yield from (f"the machine changed: {change}" for change in changes if change.part in parts)
-    if _differ(evidence.set, set_now):
+        reasons += [f"the machine changed: {change}" for change in changes if change.part in parts]
+    if evidence.set and set_now and evidence.set != set_now:
         sets = {"prove": "the conversations", "bench": "the profile", "same": "the texts"}
-        yield f"{sets.get(evidence.kind, 'the probe')} changed"
-
-
-def _differ(then: str | None, now: str | None) -> bool:
-    """True if both are known and differ."""
-    return bool(then) and bool(now) and then != now
+        reasons.append(f"{sets.get(evidence.kind, 'the probe')} changed")
+    return tuple(reasons)
 
 
 @dataclass(frozen=True)
@@ -488,12 +476,10 @@ class RunPair:
 
 def pairs_side_by_side(before: Sequence[JudgedRun], after: Sequence[JudgedRun]) -> tuple[RunPair, ...]:
     """The pairs of two images' last runs."""
-    old, new = _by_name(before), _by_name(after)
+    old, new = (
+        {(each.run.kind, each.run.name, each.run.subject.model): each for each in runs} for runs in (before, after)
+    )
     return tuple(_pair(key, old.get(key), new.get(key)) for key in dict.fromkeys([*old, *new]))
-
-
-def _by_name(runs: Sequence[JudgedRun]) -> dict[tuple[Kind, str, str | None], JudgedRun]:
-    return {(each.run.kind, each.run.name, each.run.subject.model): each for each in runs}
 
 
 def _pair(key: tuple[Kind, str, str | None], before: JudgedRun | None, after: JudgedRun | None) -> RunPair:

@@ -310,7 +310,7 @@ def of_files(
     """Yields the files that differ, sorted by path."""
     for path, old, new in differing(before, after):
         if old and new and old.content == new.content:
-            yield FileChange(path, "changed", (), "executable now" if new.executable else "is no longer executable")
+            yield FileChange(path, "changed", (), "is executable now" if new.executable else "is no longer executable")
         else:
             yield of_contents(old.content if old else None, new.content if new else None, path)
 

@@ -75,7 +75,7 @@ def journal_of(project: Project, model: str) -> Journal[Upgrade]:
         Upgrade,
         format=3,
         what=f"an upgrade of {model}",
-        while_held="wait for that upgrade; ^C there puts everything back",
+        while_held="wait for that upgrade; ^C in its terminal puts everything back",
         if_unreadable=(
             "end the upgrade with the version that wrote it, or remove the file: pins and pointers move only at the end"
         ),

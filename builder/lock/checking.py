@@ -36,7 +36,7 @@ TAKE_BACK = (
 )
 CORRECT = "correct these lines, or restore the committed file with `git checkout HEAD -- images.lock`"
 MERGE = (
-    "`builder lock --merge` keeps what both sides built, and renumbers one image where both gave the same number; to"
+    "`builder lock --merge` keeps what both sides built, and renumbers one image if both gave the same number; to"
     " keep one side only: `git checkout --ours images.lock` or `--theirs`"
 )
 
@@ -95,10 +95,8 @@ def _check(schema: dict[str, Any]) -> Check:
         )
     if schema.get("type") == "object":
         return _block(schema)
-    return _list(_check(schema["items"])) if schema.get("type") == "array" else _scalar(schema)
-
-
-def _scalar(schema: dict[str, Any]) -> Check:
+    if schema.get("type") == "array":
+        return _list(_check(schema["items"]))
     alternatives = [pattern(each["$ref"]) for each in schema.get("anyOf", ())]
     expression = "|".join(alternatives) or schema.get("pattern", ".*")
     matches, has_time = re.compile(expression, re.DOTALL).fullmatch, _TIME in expression

@@ -84,32 +84,29 @@ def _model(lock: Lock, data: Block) -> Model:
         for each in serving.get("before", ())
     )
     marks = {model.image_name(name): each for name, each in data.items() if name != "image"}
-    first, *rest = (_pairing(lock, image, marks.get(image, {})) for image in dict.fromkeys((now, *before, *marks)))
-    return Model(replace(first, since=serving.get("since", "")), tuple(rest))
-
-
-def _pairing(lock: Lock, image: ImageName, marks: Block) -> Pairing:
-    recipe = marks.get("recipe")
-    path = (_recipe(recipe) if recipe != _NO_RECIPE else None) if recipe else _recipe_of(lock, image)
-    return Pairing(image, path, marks.get("revision"), marks.get("status", "untested"), marks.get("note", ""))
+    pairings = []
+    for image in dict.fromkeys((now, *before, *marks)):
+        own = marks.get(image, {})
+        recipe = own.get("recipe")
+        path = (_recipe(recipe) if recipe != _NO_RECIPE else None) if recipe else _recipe_of(lock, image)
+        pairings.append(Pairing(image, path, own.get("revision"), own.get("status", "untested"), own.get("note", "")))
+    return Model(replace(pairings[0], since=serving.get("since", "")), tuple(pairings[1:]))
 
 
 def _model_data(lock: Lock, paired: Model) -> Block:
     now, since = paired.pairing.image, paired.pairing.since
     before = [p.image.number if p.image.repository == now.repository else str(p.image) for p in paired.previous]
-    pairings = (paired.pairing, *paired.previous)
-    marks = ((str(each.image), _marks(each, _recipe_of(lock, each.image))) for each in pairings)
-    return {"image": _filled(now=str(now), since=since, before=before)} | {name: each for name, each in marks if each}
-
-
-def _marks(pairing: Pairing, recipe_of_image: str | None) -> Block:
-    recipe = _recipe_text(pairing.recipe) if pairing.recipe else _NO_RECIPE
-    return _filled(
-        status=_unless_untested(pairing),
-        recipe=recipe if pairing.recipe != recipe_of_image else "",
-        revision=pairing.revision,
-        note=pairing.note,
-    )
+    data = {"image": _filled(now=str(now), since=since, before=before)}
+    for pairing in (paired.pairing, *paired.previous):
+        recipe = _recipe_text(pairing.recipe) if pairing.recipe else _NO_RECIPE
+        marks = _filled(
+            status=_unless_untested(pairing),
+            recipe=recipe if pairing.recipe != _recipe_of(lock, pairing.image) else "",
+            revision=pairing.revision,
+            note=pairing.note,
+        )
+        data |= {str(pairing.image): marks} if marks else {}
+    return data
 
 
 def _recipe_of(lock: Lock, name: ImageName) -> str | None:

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Announced:
-    """A file of the journal. Anyone may have written it, and its names become folders."""
+class Entry:
+    """A change to a repository: ``number`` is given, removed, or made current. ``engine_id`` is the engine's id of an
+    image that keeps the number only if images.lock records it; empty if only the pointer moves. Anyone may have written
+    the file of an entry, and its names become folders."""
 
     repository: Annotated[str, checking.pattern("repository")]
     number: int
@@ -44,22 +46,20 @@ class _Announced:
         if not 0 <= self.number < 10**18:
             raise ValueError(f"{self.number} is no number")
 
+    @property
+    def name(self) -> ImageName:
+        return ImageName(self.repository, self.number)
 
-@dataclass(frozen=True)
-class Entry:
-    """A change to a repository: ``name`` is the number that is given, removed, or made current. ``engine_id`` is the
-    engine's id of an image that keeps the number only if images.lock records it; empty if only the pointer moves."""
 
-    name: ImageName
-    engine_id: str
-    path: Path
+def journal_file(project: Project, repository: str) -> Path:
+    return project.journal / f"{repository.replace('/', '_')}.json"
 
 
 def write_journal(project: Project, name: ImageName, engine_id: str) -> None:
     """Announces a change; the entry is on the disk when this returns. A repository has one entry, the last one."""
     files.make_folder(project.journal)
-    content = records.text_of(_Announced(name.repository, name.number, engine_id), {})
-    files.write_alone(project.journal / f"{name.repository.replace('/', '_')}.json", content.encode())
+    content = records.text_of(Entry(name.repository, name.number, engine_id), {})
+    files.write_alone(journal_file(project, name.repository), content.encode())
 
 
 def is_empty(project: Project) -> bool:
@@ -70,15 +70,18 @@ def journal_entries(project: Project) -> Iterator[Entry]:
     """The announced changes, without those that another process finishes meanwhile. Raises LockError for a file that
     announces no change, because undoing an entry deletes an image and a folder."""
     for path in sorted(project.journal.glob("*.json")):
+        entry: Entry | None = None
         try:
-            announced = records.read_file(path, _Announced, largest=1 << 16)
+            entry = records.read_file(path, Entry, largest=1 << 16)
         except FileNotFoundError:
             continue
         except (OSError, ValueError):
+            pass
+        if entry is None or path != journal_file(project, entry.repository):
             message = f"{project.relative(path)} does not describe a change that builder makes"
             hint = "find out where the file came from, then remove it; `builder verify` shows what does not match"
-            raise LockError(message, hint=hint) from None
-        yield Entry(ImageName(announced.repository, announced.number), announced.engine_id, path)
+            raise LockError(message, hint=hint)
+        yield entry
 
 
 # images.lock is lost if it is missing although images were built here. A lost lock must not be read as an empty one.
@@ -96,9 +99,7 @@ def is_lost(project: Project) -> bool:
     # The order matters: another process creates the directory first and removes its journal entry last.
     built = [path.parent for file in _OF_IMAGES for path in project.builds.glob(f"**/[0-9]*/{file}")]
     begun = {
-        project.build_directory(entry.name.repository, entry.name.number)
-        for entry in journal_entries(project)
-        if entry.engine_id
+        project.build_directory(entry.repository, entry.number) for entry in journal_entries(project) if entry.engine_id
     }
     return any(begun.isdisjoint((path, *path.parents)) for path in built) and not project.lock.exists()
 

@@ -42,12 +42,12 @@ _OCI = "application/vnd.oci.image"
 _ARRIVING, _SUMS = "arriving", "sums"
 _NANO = 10**9
 _LOOK = f"cat /proc/driver/nvidia/gpus/*/information /proc/cpuinfo 2>/dev/null; ! test -e {INSIDE}/{RECORD}"
-# Files that the other machine compiled itself stay. The record is copied last, since it marks the files as complete.
+# Files of an arrival that was killed are replaced. The record is copied last, since it marks the files as complete.
 _TAKE = f"""\
 set -e
 cd {INSIDE}/{_ARRIVING}
 sha256sum --check --status --strict {_SUMS}
-for each in */; do cp -aln -- "$each" ..; done
+for each in */; do cp -alf -- "$each" ..; done
 cp -a -- {RECORD} ..
 """
 _CLEAN = ("rm", "-rf", "--", f"{INSIDE}/{_ARRIVING}")

@@ -80,18 +80,20 @@ def frees(name: ImageName | str) -> str:
 
 def require_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:
     """Raises ImageStateError if the engine lacks the image that images.lock records for this number."""
-    details = images.inspect_image(endpoint, str(name))
-    if details is None:
+    if not is_present(endpoint, name, recorded):
         state = f"was pruned on {recorded.pruned[:10]}" if recorded.pruned else "is missing from this engine"
         raise ImageStateError(f"{name} {state}", hint=way_back(name, recorded))
-    if images.fingerprint(details) != recorded.fingerprint:
-        raise moved_tag_error(name)
 
 
-def moved_tag_error(name: ImageName) -> ImageStateError:
-    """The error for a number whose tag names another image: no command of builder takes a tag from an image."""
-    message = f"{name} is not the image that images.lock records: its tag was moved in this engine"
-    return ImageStateError(message, hint=f"`{frees(name)}` frees the name; then run the command again")
+def is_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> bool:
+    """True if the engine has the image that images.lock records for this number. Raises ImageStateError if the number's
+    tag names another image: no command of builder takes a tag from an image."""
+    details = images.inspect_image(endpoint, str(name))
+    if details and images.fingerprint(details) != recorded.fingerprint:
+        where = f"the engine of {endpoint.node}" if endpoint.node else "this engine"
+        message = f"{name} is not the image that images.lock records: its tag was moved in {where}"
+        raise ImageStateError(message, hint=f"in {where}, `{frees(name)}` frees the name; then run the command again")
+    return details is not None
 
 
 # Reading the contents of an image that was built elsewhere.

@@ -193,16 +193,18 @@ def parse_build_directory(path: Path, shown: str, content: Callable[[str], bytes
     name, and raises OSError. Raises FileProblemsError if one of the two files is missing or damaged."""
     from builder.plan import making
 
+    file = FILE
     try:
-        steps = rules.read_steps(content(FILE).decode())
+        steps = rules.read_steps(content(file).decode())
         by_part = _by_part(steps)
-    except (OSError, ValueError) as error:
-        raise _problem(f"{shown}/{FILE}", f"cannot be read: {_reason(error)}") from None
-    try:
-        bake_file = making.load_bake(content(making.FILE).decode())
+        file = making.FILE
+        bake_file = making.load_bake(content(file).decode())
         targets = _targets(bake_file)
     except _UNREADABLE as error:
-        raise _problem(f"{shown}/{making.FILE}", f"cannot be read: {_reason(error)}") from None
+        reason = str(error) if isinstance(error, ValueError) else "builder did not write this file"
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+        raise _problem(f"{shown}/{file}", f"cannot be read: {reason}") from None
     parts = (
         BuildPart(definition, path / definition, takes, targets.get(definition or making.TARGET, {}))
         for definition, takes in by_part.items()
@@ -244,12 +246,6 @@ def build_directory_files(folder: Path) -> Iterator[Path]:
 
 def _problem(shown: str, message: str) -> FileProblemsError:
     return FileProblemsError((Problem(Location(shown), message),), hint=HINT)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    return str(error) if isinstance(error, ValueError) else "builder did not write this file"
 
 
 # The files in a build directory: the files of the build, and other files that were put there.

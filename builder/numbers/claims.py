@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,7 +64,14 @@ class ProjectIdentity:
 
 def project_identity(project: Project) -> ProjectIdentity:
     """The identity of a project, which is made if it does not exist yet. Raises OSError if it cannot be written."""
-    own_id = existing_identity(project) or _created(project)
+    if not (own_id := existing_identity(project)):
+        project.state.mkdir(parents=True, exist_ok=True)
+        with files.locked(project.state / "id.lock"):
+            # Another process may have made the identity first.
+            if not (own_id := existing_identity(project)):
+                own_id = os.urandom(16).hex()
+                content = records.text_of(_IdFile(own_id, project.root.stat().st_ino), {})
+                files.write_alone(project.root / _FILE, content.encode())
     return ProjectIdentity(own_id, str(project.root), os.uname().nodename, _machine())
 
 
@@ -115,17 +122,6 @@ def _read(root: Path) -> str:
         raise
 
 
-def _created(project: Project) -> str:
-    project.state.mkdir(parents=True, exist_ok=True)
-    with files.locked(project.state / "id.lock"):
-        # Another process may have made the identity first.
-        if not (own_id := existing_identity(project)):
-            own_id = os.urandom(16).hex()
-            content = records.text_of(_IdFile(own_id, project.root.stat().st_ino), {})
-            files.write_alone(project.root / _FILE, content.encode())
-    return own_id
-
-
 # Claims of projects that share an engine: the project that gave a number, and the project that owns a ``latest``. A
 # claim is an empty volume with a fixed name, which only one project can create (`builder.engine.containers`). The claim
 # of a number stays as long as any record may have the number, long after its image was pruned: no project gives the
@@ -150,9 +146,12 @@ def of_kind(endpoint: Endpoint, kind: str) -> dict[str, Mapping[str, str]]:
 
 def contents_of_others(endpoint: Endpoint, own_id: str) -> frozenset[str]:
     """The fingerprints of the images that other projects gave numbers to, without projects that are gone."""
-    claimed = of_kind(endpoint, "number").values()
-    owned = [(of_labels(labels), labels.get(FINGERPRINT, "")) for labels in claimed]
-    return frozenset(content for owner, content in owned if owner.id != own_id and not is_gone(owner))
+    return frozenset(labels.get(FINGERPRINT, "") for _, labels in _made_by_others(endpoint, "number", own_id))
+
+
+def _made_by_others(endpoint: Endpoint, kind: str, own_id: str) -> Iterator[tuple[ProjectIdentity, Mapping[str, str]]]:
+    owned = ((of_labels(labels), labels) for labels in of_kind(endpoint, kind).values())
+    return ((owner, labels) for owner, labels in owned if owner.id != own_id and not is_gone(owner))
 
 
 def next_number(endpoint: Endpoint, repository: str) -> int:
@@ -269,27 +268,23 @@ def _volume_part(repository: str) -> str:
 _NUMBERS = f"{KIND}.numbers"
 
 
-@dataclass(frozen=True)
-class Holding:
-    """The ``numbers`` of one repository that another project records."""
-
-    owner: ProjectIdentity
-    repository: str
-    numbers: frozenset[int]
-
-
 def write_holding(endpoint: Endpoint, own: ProjectIdentity, lock: Lock, repository: str) -> None:
     """Writes into the engine which numbers of a repository ``lock`` records, and its next number, below which all
     numbers are given. Removes the lists of projects that are gone."""
     claimed = of_repository(endpoint, repository)
     lists = {volume: labels for volume, labels in claimed.items() if labels.get(KIND) == "project"}
-    wanted = ""
-    if repository in lock.images and lock.images[repository].numbers:
+    wanted, record = "", lock.images.get(repository, Repository())
+    if record.numbers:
+        needed = (  # numbers that the project has not pruned, or still uses
+            str(number)
+            for number, image in sorted(record.numbers.items())
+            if not image.pruned or number == record.current or lock.models_on(ImageName(repository, number))
+        )
         own_list = {
             KIND: "project",
             REPOSITORY: repository,
-            NEXT: str(lock.images[repository].next),
-            _NUMBERS: " ".join(map(str, _needed_numbers(lock, repository))),
+            NEXT: str(record.next),
+            _NUMBERS: " ".join(needed),
             **own.labels,
         }
         content = "\n".join(f"{key}={value}" for key, value in sorted(own_list.items()))
@@ -302,28 +297,13 @@ def write_holding(endpoint: Endpoint, own: ProjectIdentity, lock: Lock, reposito
             containers.remove_volume(endpoint, volume)
 
 
-def of_others(endpoint: Endpoint, own_id: str) -> tuple[Holding, ...]:
-    owned = [(of_labels(labels), labels) for labels in of_kind(endpoint, "project").values()]
-    return tuple(
-        Holding(owner, labels.get(REPOSITORY, ""), frozenset(map(_as_number, labels.get(_NUMBERS, "").split())))
-        for owner, labels in owned
-        if owner.id != own_id and not is_gone(owner)
-    )
-
-
-def holder_of(holdings: Iterable[Holding], name: ImageName) -> ProjectIdentity | None:
-    of_repository = (holding for holding in holdings if holding.repository == name.repository)
-    return next((holding.owner for holding in of_repository if name.number in holding.numbers), None)
-
-
-def _needed_numbers(lock: Lock, repository: str) -> tuple[int, ...]:
-    """The numbers of a repository that a project needs: numbers that it has not pruned, or still uses."""
-    record = lock.images[repository]
-    return tuple(
-        number
-        for number, image in sorted(record.numbers.items())
-        if not image.pruned or number == record.current or lock.models_on(ImageName(repository, number))
-    )
+def of_others(endpoint: Endpoint, own_id: str) -> dict[ImageName, ProjectIdentity]:
+    """The numbers that other projects record, each with such a project."""
+    return {
+        ImageName(labels.get(REPOSITORY, ""), _as_number(number)): owner
+        for owner, labels in _made_by_others(endpoint, "project", own_id)
+        for number in labels.get(_NUMBERS, "").split()
+    }
 
 
 # The tag ``latest`` of a repository, which follows its current number.

@@ -9,36 +9,26 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files
 from builder.base.errors import ConflictError, ImageStateError
-from builder.base.values import dataclass, replace
+from builder.base.values import replace
 from builder.engine import images
 from builder.lock import lock_file
-from builder.lock.model import ImageName, Lock, NumberedImage, Repository
+from builder.lock.model import ImageName, Lock, Repository
 from builder.numbers import claims
 from builder.plan import plan_model
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from builder.lock.lock_file import Read
     from builder.numbers.claims import ProjectIdentity
     from builder.numbers.workspace import Workspace
 
 
 RECORD = plan_model.RECORD  # in a build directory: the part of the project's images.lock that the build wrote
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """An image that waits for its number: its temporary tag, its build directory, its id in the engine, and the
-    fingerprint of its content."""
-
-    tag: str
-    directory: Path
-    engine_id: str
-    fingerprint: str
 
 
 class Transaction:
@@ -69,25 +59,26 @@ class Transaction:
         lock_file.write_journal(self._workspace.project, name, engine_id)
         self._announced.add(name.repository)
 
-    def place(self, name: ImageName, candidate: Candidate) -> None:
-        """Gives an image the tag ``name``, and moves its build directory to the place for ``name``. The change counts
-        only after images.lock records it. An existing tag or directory of that number stays.
+    def place(self, name: ImageName, tag: str, directory: Path, engine_id: str, fingerprint: str) -> None:
+        """Gives an image, with its temporary ``tag``, the tag ``name``, and moves its build ``directory`` to the place
+        for ``name``. The change counts only after images.lock records it. An existing tag or directory of that number
+        stays.
 
         Raises ImageStateError if another project in this engine has that number for other content."""
-        directory = self._workspace.project.build_directory(name.repository, name.number)
+        destination = self._workspace.project.build_directory(name.repository, name.number)
         tagged = images.inspect_image(self._workspace.engine, str(name))
-        if tagged is not None and images.fingerprint(tagged) != candidate.fingerprint:
+        if tagged is not None and images.fingerprint(tagged) != fingerprint:
             raise ImageStateError(
                 f"another process has just given {name} to another image in this engine, which was not overwritten",
                 hint="run the command again",
             )
-        is_new = not directory.exists() and tagged is None
-        self.announce(name, candidate.engine_id if is_new else "")
+        is_new = not destination.exists() and tagged is None
+        self.announce(name, engine_id if is_new else "")
         if name not in self._given:
-            claim_number(self._workspace, name, candidate.fingerprint)
-        if not directory.exists() and any(candidate.directory.glob("*")):
-            files.put_folder_in_place(candidate.directory, directory)
-        images.tag_image(self._workspace.engine, candidate.tag, str(name))
+            claim_number(self._workspace, name, fingerprint)
+        if not destination.exists() and any(directory.glob("*")):
+            files.put_folder_in_place(directory, destination)
+        images.tag_image(self._workspace.engine, tag, str(name))
 
     def commit(self, lock: Lock) -> bool:
         """Writes ``lock`` to images.lock; returns False if nothing changed. If the current number of a repository
@@ -162,37 +153,28 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
     for entry in lock_file.journal_entries(project):
         name, lock = entry.name, writer.lock
         record = lock.image(name)
-        if entry.engine_id and (record is None or record.pruned):
-            _untag(workspace, name, entry.engine_id)
+        details = images.inspect_image(engine, str(name)) if record is None or record.pruned else None
+        if details and number_holder(workspace, name):
+            details = None  # the tag belongs to another project
+        if details and details.id == entry.engine_id:
+            with suppress(ConflictError):  # a container uses the image now, so it may stay
+                images.remove_image(engine, str(name))
         directory = project.build_directory(name.repository, name.number)
         files.remove_unfinished(directory)
         if entry.engine_id and record is None:
             shutil.rmtree(directory, ignore_errors=True)
-        if not entry.engine_id and record and record.pruned and _is_back(workspace, name, record):
+        if details and record and not entry.engine_id and images.fingerprint(details) == record.fingerprint:
             # A killed process had built or pulled the number again (`restore_tag`).
             writer.commit(lock.with_image(name, replace(record, pruned=None)))
         if record is None and name.number:
             claims.release_number(engine, claims.project_identity(project), name)
         claims.point_latest(workspace, name.repository, _repository(lock, name.repository).current)
         tell_numbers(workspace, writer.lock, name.repository)
-        entry.path.unlink()
-
-
-def _untag(workspace: Workspace, name: ImageName, engine_id: str) -> None:
-    details = images.inspect_image(workspace.engine, str(name))
-    if details and details.id == engine_id and number_holder(workspace, name) is None:
-        with suppress(ConflictError):  # a container uses the image now, so it may stay
-            images.remove_image(workspace.engine, str(name))
-
-
-def _is_back(workspace: Workspace, name: ImageName, record: NumberedImage) -> bool:
-    details = images.inspect_image(workspace.engine, str(name))
-    has_content = details is not None and images.fingerprint(details) == record.fingerprint
-    return has_content and number_holder(workspace, name) is None
+        lock_file.journal_file(project, name.repository).unlink()
 
 
 def number_holder(workspace: Workspace, name: ImageName) -> ProjectIdentity | None:
-    return claims.holder_of(claims.of_others(workspace.engine, claims.existing_identity(workspace.project)), name)
+    return claims.of_others(workspace.engine, claims.existing_identity(workspace.project)).get(name)
 
 
 def _repository(lock: Lock, name: str) -> Repository:

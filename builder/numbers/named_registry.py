@@ -43,14 +43,6 @@ class Registry:
         return {} if self.private else auth_headers(self.repository(name))
 
 
-@dataclass(frozen=True)
-class Pushed:
-    """The result of a push: the ``digest`` of the manifest in the registry; ``already`` if nothing had to be pushed."""
-
-    digest: str
-    already: bool
-
-
 def mirror_of(address: str, reference: str) -> str:
     """The repository in the registry at ``address`` for a copy of someone else's image: its original registry and name,
     below `mirror/`."""
@@ -71,8 +63,11 @@ def mirrored(workspace: Workspace, reference: str) -> str | None:
     return f"docker-image://{copy}" if manifest_digest(workspace.engine, copy) else None
 
 
-def state(endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage) -> RegistryState:
-    """The state of a number in the registry: ``moved`` if its tag has other content than images.lock records.
+def state(
+    endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage
+) -> tuple[RegistryState, str | None]:
+    """The state of a number in the registry, and the digest of its manifest there: ``moved`` if its tag has other
+    content than images.lock records.
 
     Usually the digest of the manifest decides. Only if it differs from the recorded digest, the configuration is also
     read: the same content has another digest if its layers are compressed differently. Raises TransferError if the
@@ -81,17 +76,18 @@ def state(endpoint: Endpoint, registry: Registry, name: ImageName, recorded: Num
     reference = f"{registry.repository(name)}:{name.number}"
     digest = manifest_digest(endpoint, reference)
     if digest is None:
-        return "missing"
-    if digest == recorded.digest:
-        return "present"
-    content = manifest_fingerprint(endpoint, reference, recorded.platform)
-    return "present" if content == recorded.fingerprint else "moved"
+        return "missing", None
+    is_same = digest == recorded.digest or (
+        manifest_fingerprint(endpoint, reference, recorded.platform) == recorded.fingerprint
+    )
+    return "present" if is_same else "moved", digest
 
 
 def push(
     endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage, on_progress: OnLayerProgress
-) -> Pushed:
-    """Pushes a number to the registry unless the registry already has it.
+) -> tuple[str, bool]:
+    """Pushes a number to the registry unless the registry already has it. Returns the digest of its manifest there, and
+    True if nothing had to be pushed.
 
     Registries cannot create a tag only if it does not exist. So the layers are pushed first, under another tag. The
     number's tag is read right before it is set, and again right after.
@@ -100,7 +96,7 @@ def push(
     registry has other content under the tag, got other content meanwhile, or refused the push.
     """
     if digest := _existing_digest(endpoint, registry, name, recorded):
-        return Pushed(digest, already=True)
+        return digest, True
     adopted.require_present(endpoint, name, recorded)
     try:
         _push_under_name(endpoint, registry, name, f"{registry.repository(name)}:{_ARRIVING}", on_progress)
@@ -114,21 +110,21 @@ def push(
     actual = manifest_digest(endpoint, reference)
     if actual != digest:
         message = f"{reference} was pushed as {digest}, but the registry now has {actual or 'no such tag'}"
-        hint = f"another machine may have pushed it: `builder push {name}` again compares the content"
+        hint = f"another machine may have pushed it: run `builder push {name}` again, which compares the content"
         raise TransferError(message, hint=hint)
-    return Pushed(digest, already=False)
+    return digest, False
 
 
 def _existing_digest(endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage) -> str | None:
     """The digest of a number in the registry; None if it is missing. Raises TransferError if its tag has other
     content."""
-    reference = f"{registry.repository(name)}:{name.number}"
-    registry_state = state(endpoint, registry, name, recorded)
+    registry_state, digest = state(endpoint, registry, name, recorded)
     if registry_state == "moved":
+        reference = f"{registry.repository(name)}:{name.number}"
         message = f"{reference} has different content than images.lock records for {name}, and was not overwritten"
         hint = "if another project pushed that number, give this project its own path: `registry:` in builder.yaml"
         raise TransferError(message, hint=hint)
-    return manifest_digest(endpoint, reference) if registry_state == "present" else None
+    return digest
 
 
 def set_latest(
@@ -157,7 +153,7 @@ def pull(
     Raises TransferError if the pull failed. Raises ImageStateError if the content differs, or if the engine has another
     image under that number.
     """
-    refuse_other_content(endpoint, name, recorded)
+    adopted.is_present(endpoint, name, recorded)
     with _pulled(endpoint, registry.repository(name), version, registry.login(name), on_progress) as (pulled, layers):
         details = images.inspect_image(endpoint, pulled)
         if details is None or images.fingerprint(details) != recorded.fingerprint:
@@ -166,16 +162,6 @@ def pull(
             raise ImageStateError(message, hint=hint)
         images.tag_image(endpoint, pulled, str(name))
     return layers
-
-
-def refuse_other_content(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> bool:
-    """True if an engine has the number, False where it lacks it. Raises ImageStateError where another image has the
-    number's tag there."""
-    there = images.inspect_image(endpoint, str(name))
-    if there is not None and images.fingerprint(there) != recorded.fingerprint:
-        message = f"in the engine at {endpoint.host}, {name} is not the image in images.lock, so it was not overwritten"
-        raise ImageStateError(message, hint=f"in that engine, `{adopted.frees(name)}` frees the name")
-    return there is not None
 
 
 def pull_by_digest(endpoint: Endpoint, repository: str, digest: str, tag: str, on_progress: OnLayerProgress) -> None:
@@ -215,12 +201,6 @@ def _push_under_name(
 
 
 # Pulling into this engine, with all further changes in this project.
-
-
-def is_present(endpoint: Endpoint, lock: Lock, name: ImageName) -> bool:
-    details = images.inspect_image(endpoint, str(name))
-    recorded = lock.image(name)
-    return details is not None and recorded is not None and images.fingerprint(details) == recorded.fingerprint
 
 
 def pull_number(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> PulledLayers:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
-from builder.base.errors import LockError, NewerLockError, UsageError
+from builder.base.errors import LockError, NewerLockError
 from builder.base.events import Message
 from builder.base.project import Project, below_project
 from builder.base.values import dataclass, replace
@@ -183,9 +183,9 @@ def find_recoverable(workspace: Workspace) -> list[RecoverableImage]:
             name = ImageName(repository, int(number))
             if name in built:
                 recoverable[name] = _from_build(name, built[name], details)
-            elif owner := claims.holder_of(others, name):
+            elif owner := others.get(name):
                 workspace.report(Message(f"{name} is left out: it belongs to {owner}"))
-            elif own := labels_of(name, details):
+            elif (own := making.read_labels(details.labels)) and own.repository == repository:
                 tagged = images.last_tagged(engine, str(name)) or details.created
                 part = _part(name, details, own, tagged, images.disk_size(engine, str(name)))
                 unknown = "its build time is taken from its tag; its Python packages are not known"
@@ -211,25 +211,14 @@ def current(endpoint: Endpoint, recoverable: list[RecoverableImage]) -> dict[str
     return latest
 
 
-def labels_of(name: ImageName, details: ImageDetails) -> making.ImageLabels | None:
-    """The labels of an image as its build wrote them; None for labels of another repository or another program. Anyone
-    can write labels: if images.lock could not contain them, no build wrote them."""
-    image_labels = making.read_labels(details.labels)
-    if image_labels is None or image_labels.repository != name.repository:
-        return None
-    try:
-        part = _part(name, details, image_labels, words.now(), 0)
-        sound = lock_file.parse_and_explain(text.dump_lock(part)) == part
-    except (LockError, UsageError, TypeError, ValueError, AttributeError, KeyError):
-        return None
-    return image_labels if sound else None
-
-
 def in_builds(project: Project) -> Iterator[tuple[ImageName, Lock]]:
     """The parts of images.lock in the build directories; a damaged part counts as missing."""
     for file in sorted(project.builds.glob(f"**/{RECORD}")):
         number = file.parent.name
-        if not _NUMBER.fullmatch(number) or _is_of_a_mod(project, file):
+        # A file inside the build directory of a number belongs to a mod, which may contain any file.
+        above = [folder for folder in file.parent.parents if project.builds in folder.parents]
+        is_of_a_mod = any((folder / name).exists() for folder in above for name in (making.FILE, plan_model.ADOPTED))
+        if is_of_a_mod or not _NUMBER.fullmatch(number):
             continue
         name = ImageName(file.parent.parent.relative_to(project.builds).as_posix(), int(number))
         try:
@@ -239,13 +228,6 @@ def in_builds(project: Project) -> Iterator[tuple[ImageName, Lock]]:
         if part.image(name):
             # Anyone may have written the directory, so only the record of its own number counts.
             yield name, replace(part, models={m: kept for m, kept in part.models.items() if kept.pairing.image == name})
-
-
-def _is_of_a_mod(project: Project, file: Path) -> bool:
-    """True for a file inside the build directory of a number: it belongs to a mod, which may contain any file."""
-    above = file.parent.parent.relative_to(project.builds).parts
-    folders = (project.builds.joinpath(*above[:depth]) for depth in range(1, len(above) + 1))
-    return any((folder / marker).exists() for folder in folders for marker in (making.FILE, plan_model.ADOPTED))
 
 
 def _from_build(name: ImageName, part: Lock, local: ImageDetails | None) -> RecoverableImage:

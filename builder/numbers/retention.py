@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import groupby, islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files
@@ -63,42 +63,29 @@ def superseded_bases(
     pinned = {base.resolved for base in every_pin if base}
     bases = {}
     on_top = [image.layers for image in staying]
-    for reference in sorted(_bases_of_numbers(project, lock)):
+    references = set()
+    for name in (ImageName(name, number) for name, recorded in lock.images.items() for number in recorded.numbers):
+        steps = build_directory.read_if_possible(build_directory.path_of(project, name)) or ()
+        if any(step.name.endswith(BASE_PACKAGES) for step in steps):
+            of_base = [step.takes for step in steps if step.name.rpartition(": ")[2] == "base"]
+            digests = ((each.get("image", ""), each.get("content", "")) for each in of_base)
+            references |= {f"{repository(image)}@{digest}" for image, digest in digests if digest.startswith("sha256:")}
+    for reference in sorted(references):
         image = images.inspect_image(endpoint, reference) if reference.partition("@")[2] not in pinned else None
         if image and is_untagged(image) and not any(layers[: len(image.layers)] == image.layers for layers in on_top):
             bases[reference] = image
     return bases
 
 
-def _bases_of_numbers(project: Project, lock: Lock) -> set[str]:
-    names = [ImageName(name, number) for name, recorded in lock.images.items() for number in recorded.numbers]
-    return {
-        f"{repository(step.takes.get('image', ''))}@{step.takes['content']}"
-        for name in names
-        for steps in [build_directory.read_if_possible(project.build_directory(name.repository, name.number)) or ()]
-        if any(step.name.endswith(BASE_PACKAGES) for step in steps)
-        for step in steps
-        if step.name.rpartition(": ")[2] == "base" and step.takes.get("content", "").startswith("sha256:")
-    }
-
-
 def dockerfile_text(project: Project, names: Iterable[ImageName]) -> str:
     """The text of all Dockerfiles of these numbers, in which the steps of BuildKit's cache records are looked up."""
-    folders = (project.build_directory(name.repository, name.number) for name in names)
-    files = (
-        file
-        for folder in folders
-        for file in build_directory.build_directory_files(folder)
-        if file.name == "Dockerfile"
-    )
-    return "\n".join(_text(file) for file in files)
-
-
-def _text(file: Path) -> str:
-    try:
-        return files.read_plain_file(file, plan_model.LARGEST_FILE).decode(errors="replace")
-    except OSError:
-        return ""
+    texts = []
+    for name in names:
+        for file in build_directory.build_directory_files(build_directory.path_of(project, name)):
+            if file.name == "Dockerfile":
+                with suppress(OSError):
+                    texts.append(files.read_plain_file(file, plan_model.LARGEST_FILE).decode(errors="replace"))
+    return "\n".join(texts)
 
 
 def removable_records(
@@ -126,15 +113,6 @@ def removable_records(
 
 
 @dataclass(frozen=True)
-class RetentionPolicy:
-    """The limits that the user sets. The ``keep`` newest numbers of each repository stay, and so does every image built
-    less than ``older_than`` ago."""
-
-    keep: int
-    older_than: timedelta
-
-
-@dataclass(frozen=True)
 class EngineImages:
     """The images in the engine: the image of each number that is present with the recorded content, every other image
     by its name, and the containers that use each image, by its id."""
@@ -145,21 +123,22 @@ class EngineImages:
 
 
 def retention_reasons(
-    lock: Lock, engine: EngineImages, policy: RetentionPolicy, now: datetime
+    lock: Lock, engine: EngineImages, keep: int, older_than: timedelta, now: datetime
 ) -> dict[ImageName, tuple[str, ...]]:
+    """The reasons why each number stays; none for a number that may go. The ``keep`` newest numbers of each repository
+    stay, and so does every image built less than ``older_than`` ago."""
     by_repository = groupby(sorted(engine.numbered, reverse=True), lambda name: name.repository)
-    newest = {name for _, names in by_repository for name in islice(names, policy.keep)}
-    own = {name: _own_reasons(lock, name, engine, newest, policy, now) for name in engine.numbered}
+    newest = {name for _, names in by_repository for name in islice(names, keep)}
+    own = {name: _own_reasons(lock, name, engine, newest, older_than, now) for name in engine.numbered}
     bases = _base_reasons(engine, own)
     return {name: why or bases.get(engine.numbered[name].layers, ()) for name, why in own.items()}
 
 
 def _own_reasons(
-    lock: Lock, name: ImageName, engine: EngineImages, newest: set[ImageName], policy: RetentionPolicy, now: datetime
+    lock: Lock, name: ImageName, engine: EngineImages, newest: set[ImageName], older_than: timedelta, now: datetime
 ) -> tuple[str, ...]:
     repository = lock.images[name.repository]
     image = repository.numbers[name.number]
-    age = now - datetime.fromisoformat(image.built)
     is_irreplaceable = image.adopted is not None and image.digest is None and image.status != "bad"
     return (
         *(["current"] if repository.current == name.number else []),
@@ -167,7 +146,7 @@ def _own_reasons(
         *(f"serves {model}" for model in lock.models_on(name)),
         *(f"used by container {used}" for used in engine.containers.get(engine.numbered[name].id, ())),
         *(["newest"] if name in newest else []),
-        *(["young"] if age < policy.older_than else []),
+        *(["young"] if now - datetime.fromisoformat(image.built) < older_than else []),
         *(["adopted: it cannot be built again"] if is_irreplaceable else []),
     )
 

@@ -51,18 +51,6 @@ def requirement(source: WheelSource, pin: SourcePin | None, chosen: str | None) 
     return f"{source.package}=={wanted}" if wanted and wanted != written else source.requirement
 
 
-def with_chosen(definition: ImageDefinition, pins: Pins, update: Mapping[str, str | None]) -> Pins:
-    """``pins`` with the wheels in ``update`` at their chosen versions, and without the wheels that have no chosen
-    version."""
-    chosen = {
-        name: WheelPin(definition.wheel_sources[name].requested, wanted)
-        for name, wanted in update.items()
-        if wanted and name in definition.wheel_sources
-    }
-    gone = {name for name in update if name in definition.wheel_sources}
-    return replace(pins, sources={**{n: pin for n, pin in pins.sources.items() if n not in gone}, **chosen})
-
-
 # Compares requirements: does one version of a package satisfy all of them?
 
 
@@ -162,8 +150,8 @@ def flashinfer_tag(definition: ImageDefinition, pins: Pins, resolver: Resolver) 
     vllm = pins.sources.get("vllm")
     hint = "write a tag, branch or commit of FlashInfer: `ref: v0.7.2`"
     if named is None:
-        which = f"vllm {vllm.version}" if vllm else "vllm, whose version is not known or which is not a source here,"
-        raise SourceError(f"`version: from-vllm`: {which} requires no version of FlashInfer", hint=hint)
+        why = f"vllm {vllm.version} requires no version of FlashInfer" if vllm else "this definition pins no vllm"
+        raise SourceError(f"`version: from-vllm`: {why}", hint=hint)
     if not (version := exact_version(named.specifiers)):
         text = f"{FLASHINFER}{named.specifiers}"
         raise SourceError(f"`version: from-vllm`: {named.by} requires {text}, which is not a single version", hint=hint)

@@ -87,7 +87,15 @@ def _pulled(endpoint: Endpoint, pin: BasePin, platform: str, report: Report) -> 
     if details := _present(endpoint, pin, platform):
         return details
     report(Message(f"pulling {pin.requested}, to read its contents"))
-    _pull(endpoint, reference(pin), platform, report)
+    path, _, digest = reference(pin).partition("@")
+    if not digest:
+        message = f"{path} differs from the pinned image, and no registry has the pinned image"
+        raise SourceError(message, hint="to pin the base again: `builder lock --update base`")
+
+    def on_progress(progress: LayerProgress) -> None:
+        report(TransferProgress(path, progress.current, progress.total))
+
+    transfer.pull_layers(endpoint, path, digest, registry.auth_headers(path), on_progress, platform)
     if details := _present(endpoint, pin, platform):
         return details
     raise SourceError(f"the engine has no {reference(pin)} for {platform}")
@@ -99,18 +107,6 @@ def _present(endpoint: Endpoint, pin: BasePin, platform: str) -> images.ImageDet
         return None
     local = pin.resolved.startswith(installed.LOCAL)
     return None if local and installed.LOCAL + images.fingerprint(details) != pin.resolved else details
-
-
-def _pull(endpoint: Endpoint, name: str, platform: str, report: Report) -> None:
-    path, _, digest = name.partition("@")
-    if not digest:
-        message = f"{name} differs from the pinned image, and no registry has the pinned image"
-        raise SourceError(message, hint="to pin the base again: `builder lock --update base`")
-
-    def on_progress(progress: LayerProgress) -> None:
-        report(TransferProgress(path, progress.current, progress.total))
-
-    transfer.pull_layers(endpoint, path, digest, registry.auth_headers(name), on_progress, platform)
 
 
 def _date(created: str) -> str:

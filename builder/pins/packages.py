@@ -141,10 +141,8 @@ def _of_base(reach: Access, level: PinnedDefinition, package: str) -> PackageFil
 def _of_commit(
     reach: Access, url: str, commit: str, package: str, prior: tuple[CandidatePatch, ...] = ()
 ) -> PackageFiles:
-    def read(paths: Collection[str]) -> dict[str, bytes]:
-        return mirror.read_files(mirror.locate(reach.mirrors, url, reach.say), commit, paths)
-
-    return PackageFiles(package, read, prior)
+    repository = functools.partial(mirror.locate, reach.mirrors, url, reach.say)
+    return PackageFiles(package, lambda paths: mirror.read_files(repository(), commit, paths), prior)
 
 
 def _distribution(package: str) -> str:

@@ -185,11 +185,20 @@ def resolve_missing(
     moving -= {"base", *brought}
     if not moving or (brought and task.faults):
         return ResolvedPins(based, faults=tuple(task.faults))
-    so_far = len(task.faults)
-    rest = _with_sources(task, agreement.with_chosen(definition, based if brought else pins, update), moving)
+    so_far, rest = len(task.faults), based if brought else pins
+    # The wheels in ``update`` get their chosen versions, or leave their pins.
+    moved_wheels = {name: wanted for name, wanted in update.items() if name in definition.wheel_sources}
+    wheel_pins = {n: WheelPin(definition.wheel_sources[n].requested, v) for n, v in moved_wheels.items() if v}
+    others = {name: pin for name, pin in rest.sources.items() if name not in moved_wheels}
+    rest = _with_sources(task, replace(rest, sources={**others, **wheel_pins}), moving)
     if len(task.faults) == so_far and definition.git_sources:
+        # If vLLM is a wheel, uv compares its packages, and only FlashInfer is compared here.
         with task.catching("vllm"):
-            _compare_with_vllm(task, rest)
+            named, project = agreement.read_named_versions(definition, rest, resolver), resolver.project
+            rust = agreement.rust(definition, rest, resolver) if definition.args.get("rust") else ""
+            patches = vendored.load_vendored(project, definition.name, rest, task.patches) if named or rust else {}
+            agreement.check_agreement(project, definition, rest, patches, named)
+            agreement.check_rust(project, definition, rust, patches)
     if len(task.faults) == so_far and _need_closures(pins, rest, moving, update):
         rest = _with_closures(task, rest, inherited, below)
     if len(task.faults) > so_far and pins.python:
@@ -200,31 +209,23 @@ def resolve_missing(
 
 
 def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | None]) -> None:
-    """Raises UsageError if ``update`` is impossible."""
+    """Raises UsageError if ``update`` names a source in the base image, or a value that the source does not accept."""
     for name, ref in update.items():
         if name in definition.base_sources:
             message = f"`--update {name}`: {name} of {definition.name} comes with its base image, {definition.base}"
             raise UsageError(message, hint="to move both together: `--update base`")
-        if name == "base" and ref is not None:
-            if images.split_day(str(definition.base))[1]:
-                message = f"`--update base={ref}`: the definition {definition.name} fixes the day of its base"
-                raise UsageError(message, hint=f"change the day in dockerfiles/{definition.name}/image.yaml")
-            if not re.fullmatch(r"\w[\w.-]*", ref, re.ASCII):
-                message = f"`--update base={ref}`: `{ref}` is neither a day nor a tag of {definition.base}"
-                hint = "name a day, such as base=2026-09-20, or a tag; `builder bases` lists the days"
-                raise UsageError(message, hint=hint)
-        elif ref is not None and name in definition.wheel_sources:
-            if parse_version(ref) is None:
-                raise UsageError(
-                    f"`--update {name}={ref}`: {name} of {definition.name} is a wheel, and `{ref}` is not a version",
-                    hint=f"write a version, such as {name}=1.2.3; `--update {name}` uses the version in image.yaml",
-                )
-        elif ref is not None and (name not in definition.git_sources or definition.git_sources[name].checkout):
-            raise UsageError(
-                f"`--update {name}={ref}`: only a source from git takes a ref, only a wheel takes a version, and"
-                " only a base takes a day or a tag",
-                hint=f"set the version that you want in dockerfiles/{definition.name}/image.yaml",
-            )
+        accepts, fits = "no value", ref is None
+        if name == "base" and not images.split_day(str(definition.base))[1]:
+            accepts = "a day or a tag, such as base=2026-09-20; `builder bases` lists the days"
+            fits = ref is None or bool(re.fullmatch(r"\w[\w.-]*", ref, re.ASCII))
+        elif name in definition.wheel_sources:
+            accepts, fits = f"a version, such as {name}=1.2.3", ref is None or parse_version(ref) is not None
+        elif name in definition.git_sources and not definition.git_sources[name].checkout:
+            fits = True
+        if not fits:
+            message = f"`--update {name}={ref}`: {name} of {definition.name} accepts {accepts}"
+            hint = f"or change it in dockerfiles/{definition.name}/image.yaml, then use `--update {name}`"
+            raise UsageError(message, hint=hint)
 
 
 def _need_closures(before: Pins, after: Pins, moving: set[str], update: Mapping[str, str | None]) -> bool:
@@ -235,17 +236,6 @@ def _need_closures(before: Pins, after: Pins, moving: set[str], update: Mapping[
 
     git = {name for name, pin in after.sources.items() if isinstance(pin, GitPin)}
     return bool(update) or bool(moving - git) or commits(before) != commits(after)
-
-
-def _compare_with_vllm(task: _Task, pins: Pins) -> None:
-    """Raises SourceError if a definition that builds from git has other versions than its vLLM names. If vLLM is a
-    wheel, uv compares its packages, and only FlashInfer is compared here."""
-    definition, project = task.definition, task.resolver.project
-    named = agreement.read_named_versions(definition, pins, task.resolver)
-    rust = agreement.rust(definition, pins, task.resolver) if definition.args.get("rust") else ""
-    patches = vendored.load_vendored(project, definition.name, pins, task.patches) if named or rust else {}
-    agreement.check_agreement(project, definition, pins, patches, named)
-    agreement.check_rust(project, definition, rust, patches)
 
 
 # The base image.
@@ -345,18 +335,21 @@ def _with_vllm(definition: ImageDefinition, pins: Pins) -> Pins:
 
 
 def _resolved(task: _Task, pins: Pins, name: str) -> GitPin:
-    """The pin of a git source. Raises SourceError."""
+    """The pin of a git source at the requested branch, tag or commit, or at the definition's. Raises SourceError, also
+    if there is no such release, or if vLLM names none."""
     source, diff = _as_it_is(task.definition.git_sources[name])
     if diff:
         task.patches[hashlib.sha256(diff).hexdigest()] = diff
     kept = None if name in task.update else _of_ref(source, pins.sources.get(name), pins)
-    if kept:
-        pin = kept
-    elif source.checkout:
-        pin = task.resolver.commit(name, _address(task, source.checkout, source), source.ref)
-    else:
-        pin = task.resolver.commit(name, source.git, _ref(task, pins, name))
-    pin = replace(pin, requested=_recorded_ref(source, pins))
+    wanted, address = task.update.get(name), source.git
+    ref = wanted or source.ref
+    if not kept and source.checkout:
+        address, ref = _address(task, source.checkout, source), source.ref
+    elif not kept and wanted == RELEASE:
+        ref = task.resolver.release(name, address)
+    elif not kept and source.follows_vllm and not wanted:
+        ref = f"refs/tags/{agreement.flashinfer_tag(task.definition, pins, task.resolver)}"
+    pin = replace(kept or task.resolver.commit(name, address, ref), requested=_recorded_ref(source, pins))
     return _with_patches(task, name, pin, source, kept.patches if kept else ())
 
 
@@ -368,17 +361,6 @@ def _address(task: _Task, checkout: Path, source: GitSource) -> str:
             return url
     foreign_files.refuse_shallow(checkout)
     return source.git
-
-
-def _ref(task: _Task, pins: Pins, name: str) -> str:
-    """The branch, tag or commit to resolve: the requested one, or the definition's. Raises SourceError if there is no
-    such release, or if vLLM names none."""
-    source, wanted = task.definition.git_sources[name], task.update.get(name)
-    if wanted == RELEASE:
-        return task.resolver.release(name, source.git)
-    if source.follows_vllm and not wanted:
-        return f"refs/tags/{agreement.flashinfer_tag(task.definition, pins, task.resolver)}"
-    return wanted or source.ref
 
 
 def _with_patches(task: _Task, name: str, pin: GitPin, source: GitSource, before: Sequence[SourcePatch]) -> GitPin:
@@ -446,6 +428,8 @@ def _to_run(task: _Task, wants: PythonRequirements, pins: Pins, inherited: Seque
     ``python`` or the source of its wheel is updated; then it moves to the requested version. Packages that were
     uploaded after ``as_of`` are excluded, except the wheels of sources and exact versions. Raises SourceError.
     """
+    from builder.sources import wheels
+
     definition, update, resolver = task.definition, task.update, task.resolver
     resolver.say(f"resolving the Python packages of {definition.name} for {definition.platform}")
     sources = definition.wheel_sources
@@ -474,13 +458,15 @@ def _to_run(task: _Task, wants: PythonRequirements, pins: Pins, inherited: Seque
     if as_of and (resolved.pin.undated or not resolved.pin.as_of):
         undated = ", ".join(resolved.pin.undated) or "all packages"
         resolver.say(f"{definition.name}: no upload dates for {undated}; these may be newer than {as_of[:10]}")
+    wheel_pins = {}
+    for name, source in sources.items():
+        address = resolved.addresses.get(source.package)
+        commit = wheels.read_wheel_commit(address, resolver.settings.ca_file) if address else None
+        version = next(package.version for package in resolved.pin.packages if package.name == source.package)
+        wheel_pins[name] = WheelPin(source.requested, version, commit)
     there = {(package.name, package.version) for package in inherited}
     own = tuple(package for package in resolved.pin.packages if (package.name, package.version) not in there)
-    return replace(
-        pins,
-        python=replace(resolved.pin, packages=own),
-        sources={**pins.sources, **_wheel_pins(definition, resolved, resolver)},
-    )
+    return replace(pins, python=replace(resolved.pin, packages=own), sources={**pins.sources, **wheel_pins})
 
 
 def _to_build(
@@ -551,21 +537,6 @@ def without(requirements: tuple[str, ...], names: set[str], where: str) -> tuple
     return tuple(others)
 
 
-def _wheel_pins(
-    definition: ImageDefinition, resolved: python.ResolvedClosure, resolver: Resolver
-) -> dict[str, WheelPin]:
-    """The pins of the sources that are installed as wheels, at the versions in the closure."""
-    from builder.sources import wheels
-
-    versions = {package.name: package.version for package in resolved.pin.packages}
-    pins = {}
-    for name, source in definition.wheel_sources.items():
-        address = resolved.addresses.get(source.package)
-        commit = wheels.read_wheel_commit(address, resolver.settings.ca_file) if address else None
-        pins[name] = WheelPin(source.requested, versions[source.package], commit)
-    return pins
-
-
 def _disagreement(task: _Task, pins: Pins, inherited: Sequence[LockedPackage]) -> SourceError | None:
     """The reason, with its location, if packages disagree with vLLM or with the parent image."""
     definition, resolver = task.definition, task.resolver
@@ -603,8 +574,12 @@ def _limit(task: _Task, wants: PythonRequirements, pins: Pins, below: str) -> st
     name = next((name for name in _GOVERNING if name in definition.sources), None)
     if name is None:
         return below
-    stays = "python" not in task.update and _is_same(task, name, pins)
-    pin = pins.sources.get(name)
+    source, pin, was = definition.sources[name], pins.sources.get(name), before.sources.get(name)
+    stays = was is not None and not {"python", name} & task.update.keys()
+    if was and isinstance(source, WheelSource):
+        stays = stays and isinstance(was, WheelPin) and was.requested == source.requested
+    elif was and pin:
+        stays = stays and (was.version, was.commit) == (pin.version, pin.commit)
     made = _made(task, wants, name, pins, pin.version if stays and pin else task.update.get(name))
     if not made:
         task.resolver.say(
@@ -618,15 +593,6 @@ def _limit(task: _Task, wants: PythonRequirements, pins: Pins, below: str) -> st
         return max(end, before.python.as_of)
     # For a closure without a limit: the first second after the upload of its newest package.
     return max(end, words.timestamp_of(datetime.fromisoformat(before.python.newest) + timedelta(seconds=1)))
-
-
-def _is_same(task: _Task, name: str, pins: Pins) -> bool:
-    source, pin = task.definition.sources[name], task.before.sources.get(name)
-    if pin is None or name in task.update:
-        return False
-    if isinstance(source, WheelSource):
-        return not isinstance(pin, GitPin | IncludedPin) and pin.requested == source.requested
-    return pin.version == pins.sources[name].version and pin.commit == pins.sources[name].commit
 
 
 def _made(task: _Task, wants: PythonRequirements, name: str, pins: Pins, version: str | None) -> str:

@@ -11,9 +11,12 @@ import posixpath
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
+from builder.base import records
 from builder.base.errors import FileProblemsError, Location, Problem
 from builder.base.values import dataclass, replace
 from builder.definitions.fields import canonical
@@ -71,32 +74,31 @@ def make_plan(
     content = _content(inputs, base, versions, rules.installed_versions(all_mods, packages), metadata)
     parent_steps = (Step(f"{base}: {step.name}", step.takes) for step in (parent.steps if parent else ()))
     steps = (*parent_steps, *_steps(inputs, base, content))
-    own = bake_target(
-        definition.platform,
-        epoch,
-        {name: f"{pin.git}#{pin.commit}" for name, pin in pins.sources.items() if isinstance(pin, GitPin)},
-        parent.definition.name if parent else None,
-        records_packages=plan_model.PACKAGES in content,
-    )
     pins_by_name = {each.name: own_pins for each, own_pins in chain}
     image_labels = write_labels(
         definition, input_hash(steps), all_mods, versions, base, created, recipe, models, pins_by_name
     )
-    targets = {**(_parent_targets(parent) if parent else {}), TARGET: {**own, "labels": image_labels}}
+    parents = [(plan.definition.name, plan.epoch, plan.pins, plan.files) for plan in (parent.chain if parent else ())]
+    targets: dict[str, Any] = {}
+    for folder, date, own_pins, own_files in (*parents, ("", epoch, pins, content)):
+        trees = {name: f"{pin.git}#{pin.commit}" for name, pin in own_pins.sources.items() if isinstance(pin, GitPin)}
+        records_packages, above = plan_model.PACKAGES in own_files, next(reversed(targets), None)
+        target = bake_target(definition.platform, date, trees, above, records_packages=records_packages, folder=folder)
+        targets[folder or TARGET] = target if folder else {**target, "labels": image_labels}
+    files = _files_of_parents(parent) if parent else {}
     scripts = {(mod.name, file.path): file.content.decode(errors="replace") for mod in mods for file in mod.files}
     checks = (
         ImageCheck(mod.name, check, scripts[mod.name, check.run] if check.run else None)
         for mod in mods
         for check in mod.checks
     )
-    files = {**content, **(_parent_files(parent) if parent else {})}
     return Plan(
         definition=definition,
         pins=pins,
         parent=parent,
         mods=all_mods,
         steps=steps,
-        files={**files, FILE: bake_file(targets), plan_model.PLAN: steps_file(steps)},
+        files={**content, **files, FILE: bake_file(targets), plan_model.PLAN: steps_file(steps)},
         targets=targets,
         versions=versions,
         checks=(*(parent.checks if parent else ()), *checks),
@@ -167,20 +169,11 @@ def _patch_file(source: str, patch: SourcePatch) -> str:
     return f"{source}-{patch.stem}.patch"
 
 
-def _parent_files(parent: Plan) -> dict[str, StagedFile]:
+def _files_of_parents(parent: Plan) -> dict[str, StagedFile]:
     """The build directories of all parent images, each in a folder named after the image."""
-    own, parents = parent.definition.name, {plan.definition.name for plan in parent.chain[:-1]}
-    files = {path: file for path, file in parent.files.items() if path not in {FILE, plan_model.PLAN}}
-    return {path if path.partition("/")[0] in parents else f"{own}/{path}": file for path, file in files.items()}
-
-
-def _parent_targets(parent: Plan) -> dict[str, object]:
-    """The targets of the parent images. Only the finished image has labels."""
-    targets = {name: target for name, target in parent.targets.items() if name != TARGET}
-    own = {key: value for key, value in parent.targets[TARGET].items() if key != "labels"}
-    name = parent.definition.name
-    secrets = {"secret": [packages_secret(name)]} if "secret" in own else {}
-    return {**targets, name: {**own, "context": name, **secrets}}
+    name, above = parent.definition.name, {plan.definition.name for plan in parent.chain[:-1]}
+    own = {path: file for path, file in parent.files.items() if path not in {FILE, plan_model.PLAN}}
+    return {path if path.partition("/")[0] in above else f"{name}/{path}": file for path, file in own.items()}
 
 
 def _steps(inputs: ImageInputs, base: str, content: dict[str, StagedFile]) -> tuple[Step, ...]:
@@ -242,8 +235,6 @@ def render_dockerfile(
     mods: Sequence[Mapping[str, Any]],
 ) -> str:
     """Renders the Dockerfile. Raises FileProblemsError with the line of an error, or if the template omits a mod."""
-    import jinja2
-
     own = _template_name(definition.name)
     environment = _environment({**definition.parts, own: definition.template})
     values = {
@@ -259,15 +250,8 @@ def render_dockerfile(
         "mods": mods,
         "workspace": WORKSPACE,
     }
-    failures: tuple[type[Exception], ...] = (jinja2.TemplateError, *_FAILURES)
-    try:
+    with _located_errors(own):
         text = environment.get_template(own).render(values)
-    except jinja2.TemplateSyntaxError as error:
-        raise _problem(Location(_file(error.name or own), error.lineno), error.message) from None
-    except jinja2.TemplateNotFound as error:
-        raise _problem(Location(own), f"the template includes {error.name}, which does not exist") from None
-    except failures as error:
-        raise _problem(_location_of(error, own), error) from None
     if missing := [mod["name"] for mod in mods if f"\n# mod {mod['name']}\n" not in text]:
         raise _problem(Location(own), f"the template does not bake {', '.join(missing)}; call `bake` of _parts/mods.j2")
     return re.sub(r"\n{3,}", "\n\n", text)
@@ -277,24 +261,36 @@ def render_dockerfile(
 _FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError, MemoryError, SyntaxError)
 
 
+@contextmanager
+def _located_errors(file: str) -> Iterator[None]:
+    """Turns the errors of the template ``file`` into a FileProblemsError with the location."""
+    import jinja2
+
+    failures: tuple[type[Exception], ...] = (jinja2.TemplateError, *_FAILURES)
+    try:
+        yield
+    except jinja2.TemplateSyntaxError as error:
+        raise _problem(Location(_file(error.name or file), error.lineno), error.message) from None
+    except jinja2.TemplateNotFound as error:
+        raise _problem(Location(file), f"the template includes {error.name}, which does not exist") from None
+    except failures as error:
+        frames = ((frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__))
+        locations = [Location(_file(name), line) for name, line in frames if name.endswith(".j2")]
+        raise _problem([Location(file), *locations][-1], error) from None
+
+
 def _problem(location: Location, message: object) -> FileProblemsError:
     return FileProblemsError((Problem(location, f"template: {str(message) or type(message).__name__}"),))
 
 
 def require_parsed(definition: ImageDefinition) -> None:
     """Raises FileProblemsError for the first template or part of ``definition`` that Jinja cannot parse."""
-    import jinja2
-
     own = _template_name(definition.name)
     environment = _environment({**definition.parts, own: definition.template})
     for name in (*definition.parts, own):
-        try:
-            if name.endswith(".j2"):
+        if name.endswith(".j2"):
+            with _located_errors(_file(name)):
                 environment.get_template(name)
-        except jinja2.TemplateSyntaxError as error:
-            raise _problem(Location(_file(name), error.lineno), error.message) from None
-        except _FAILURES as error:
-            raise _problem(Location(_file(name)), error) from None
 
 
 def mod_script(parts: Mapping[str, str], mod: Mod) -> str:
@@ -358,16 +354,6 @@ def _pinned(version: Version | None) -> str:
 
 def _template_name(definition: str) -> str:
     return f"dockerfiles/{definition}/Dockerfile.j2"
-
-
-def _location_of(error: Exception, own: str) -> Location:
-    location = Location(own)
-    trace = error.__traceback__
-    while trace:
-        if trace.tb_frame.f_code.co_filename.endswith(".j2"):
-            location = Location(_file(trace.tb_frame.f_code.co_filename), trace.tb_lineno)
-        trace = trace.tb_next
-    return location
 
 
 def _file(name: str) -> str:
@@ -517,31 +503,27 @@ def write_labels(
 def read_labels(labels: Mapping[str, str]) -> ImageLabels | None:
     """Reads the labels of an image; None for an image that this program did not build, or whose labels are invalid."""
     try:
-        image_labels = ImageLabels(
+        pins = json.loads(labels.get("builder.pins", "{}"), parse_int=str)
+        return ImageLabels(
             repository=labels[REPOSITORY],
             definition=labels["builder.definition"],
             input_hash=labels[INPUT_HASH],
-            mods=dict(json.loads(labels["builder.mods"])),
-            versions={n: Version(*data) for n, data in json.loads(labels["builder.sources"]).items()},
+            mods=records.parse(labels["builder.mods"], dict[str, str]),
+            versions={
+                name: Version(*each)
+                for name, each in records.parse(labels["builder.sources"], dict[str, tuple[str, str | None]]).items()
+            },
             recipe=labels.get("builder.recipe"),
             revision=labels.get("builder.revision"),
-            models=tuple(json.loads(labels["builder.models"])),
-            pins=_read_pins(labels.get("builder.pins", "{}")),
+            models=records.parse(labels["builder.models"], tuple[str, ...]),
+            pins={
+                name: layout.pins_of(name, "", own, lambda *_: None)
+                for name, own in pins.items()
+                if checking.is_a("pins", own)
+            },
         )
-    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
+    except (KeyError, ValueError, AttributeError, RecursionError):
         return None
-    texts = (*image_labels.mods.values(), *image_labels.models)
-    return image_labels if all(isinstance(value, str) for value in texts) else None
-
-
-def _read_pins(text: str) -> dict[str, Pins]:
-    """The pins in a label, by definition; empty for an image of an older version, whose labels differ."""
-    data = json.loads(text, parse_int=str)
-    return {
-        name: layout.pins_of(name, "", pins, lambda *_: None)
-        for name, pins in data.items()
-        if checking.is_a("pins", pins)
-    }
 
 
 # The Python lock of a build: requirement files for pip and uv. Unlike pylock.toml, they have hashes and no addresses,

@@ -51,6 +51,12 @@ class CompileJobs:
     reason: str
     at_most: bool = False
 
+    def __str__(self) -> str:
+        if self.jobs is None:
+            return f"{self.source} is compiled by {self.reason}"
+        most = "at most " if self.at_most else ""
+        return f"{self.source} is compiled by {most}{words.counted(self.jobs, 'job')}: {self.reason}"
+
 
 def of_plan(plan: Plan, kept_steps: int, machine: BuildMachine, requested: int | None) -> tuple[CompileJobs, ...]:
     """Returns the jobs of each source that may have to be compiled after the first ``kept_steps`` unchanged steps."""
@@ -141,21 +147,16 @@ def _differences(name: str, old: dict[str, str], new: dict[str, str]) -> list[st
     lines: list[str] = []
     for key in {**new, **old}:
         before, after = old.get(key, ""), new.get(key, "")
-        if old.get(key) == new.get(key):
+        if before == after:
             continue
         if _own_name(name) in {"base packages", "python packages", "build packages"}:
-            lines.append(f"{key}: {_version_change(before, after)}")
+            was, now = before.partition(" ")[0], after.partition(" ")[0]
+            change = f"{was or 'not there'} → {now or 'removed'}" if was != now else f"{now}, but with different files"
+            lines.append(f"{key}: {change}")
         else:
             short = (words.short_digest(text) or "nothing" for text in (before, after))
             lines.append(f"{name} {key}: {' → '.join(short)}")
     return lines
-
-
-def _version_change(old: str, new: str) -> str:
-    before, after = old.partition(" ")[0], new.partition(" ")[0]
-    if before == after:
-        return f"{after}, but with different files"
-    return f"{before or 'not there'} → {after or 'removed'}"
 
 
 # The order in which the mods of a chain are baked, and their rules. Both follow from what the mods declare about each

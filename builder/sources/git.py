@@ -129,10 +129,16 @@ class _Rule(NamedTuple):
 _RULES = (
     _Rule(
         "local",
-        r"(?im)No space left on device|Disk quota exceeded|Read-only file system|Too many open files|out of memory"
-        r"|Cannot allocate memory|insufficient permission|unable to create temporary file|: Permission denied$",
+        r"(?i)Too many open files|out of memory|Cannot allocate memory",
+        "git needs more memory or more open files for its mirror of {url}",
+        "stop programs that use much memory, or raise the limit: `ulimit -n 4096`; then run the command again",
+    ),
+    _Rule(
+        "local",
+        r"(?im)No space left on device|Disk quota exceeded|Read-only file system|insufficient permission"
+        r"|unable to create temporary file|: Permission denied$",
         "git cannot write its mirror of {url}",
-        "make room, or make the folder writable, then run the command again",
+        "make room, or make the folder writable; then run the command again",
     ),
     _Rule("missing", r"couldn't find remote ref|not our ref|unadvertised object", "{url} does not have this ref"),
     _Rule(

@@ -293,7 +293,7 @@ def read_file_range(environ: Mapping[str, str], snapshot: Snapshot, path: str, b
         if begin and response.status_code != 206:
             raise SourceError(
                 f"{_hub_address(environ)} sends only whole files, but a part of {path} of {snapshot.model} is needed",
-                hint="download the whole model first: `builder download`",
+                hint=f"download the whole model first: `builder download {snapshot.model}`",
             )
         for chunk in response.iter_bytes(1 << 16):
             content += chunk
@@ -346,8 +346,15 @@ def _explained(
     if isinstance(error, errors.HfHubHTTPError):
         status = error.response.status_code
         if isinstance(error, errors.GatedRepoError):
-            hint = f"then set HF_TOKEN to a token of that account that may read gated models ({hub}/settings/tokens)"
-            return ModelUnavailableError, f"{model} is gated: accept its terms at {hub}/{model}", hint
+            hint = (
+                f"accept the terms at {hub}/{model}; then set HF_TOKEN to a token of that account that may read gated"
+            )
+            hint += f" models ({hub}/settings/tokens)"
+            return (
+                ModelUnavailableError,
+                f"{model} is gated: only accounts that accepted its terms may download it",
+                hint,
+            )
         if isinstance(error, errors.RevisionNotFoundError):
             hint = f"{hub}/{model}/commits/main lists its revisions"
             return ModelUnavailableError, f"{model} has no revision `{revision}`", hint
@@ -365,6 +372,6 @@ def _explained(
         advice = f"check the network, HTTPS_PROXY and HF_ENDPOINT, and {_AGAIN}"
         return SourceError, f"{hub} does not answer: {line}", f"{advice}. HF_HUB_OFFLINE=1 uses only the cache"
     if isinstance(error, OSError) and error.errno:
-        hint = f"make room, and {_AGAIN}; with HF_HOME, another folder is used, and the download begins again"
+        hint = f"make room, or make the folder writable; then {_AGAIN}. HF_HOME selects another folder"
         return SourceError, f"{error.filename or model}: {error.strerror}", hint
     return SourceError, f"{model} cannot be downloaded: {line}", _AGAIN

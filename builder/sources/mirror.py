@@ -469,7 +469,8 @@ def ensure_commit(repository: GitRepository, commit: str) -> None:
         # A server older than git's protocol 2 provides only branches and tags, not other commits.
         fetch_mirror(repository, "+refs/heads/*:refs/builder/branches/*", ALL_TAGS)
         if not has_commit(repository, commit):
-            raise MissingError(f"no branch or tag of {repository.address.url} contains the commit {commit}") from None
+            message = f"no branch or tag of {repository.address.url} contains the commit {commit}"
+            raise MissingError(message, hint="check that the commit was pushed") from None
     kind = run_checked(repository, ["cat-file", "-t", commit]).text
     if kind != "commit":
         run_checked(repository, ["update-ref", "-d", f"{PINS}/{commit}"])

@@ -278,7 +278,8 @@ def _own_address(name: str) -> SourceError:
 
 def sha256_of(name: str, file: dict[str, Any]) -> str:
     if (digest := file["hashes"].get("sha256")) is None:
-        raise SourceError(f"the index has no sha256 of {name}, only {', '.join(file['hashes'])}")
+        message = f"the index has no sha256 of {name}, only {', '.join(file['hashes'])}"
+        raise SourceError(message, hint="use an index that lists SHA-256 hashes, as PyPI does")
     return str(digest)
 
 
@@ -396,10 +397,10 @@ def download_web_file(address: str, largest: int, ca_file: Path | None, notify: 
             if not error.transient:
                 raise SourceError(f"{shown} cannot be fetched: {error}") from None
             if tries > len(_PAUSES):
-                message = f"{shown} does not answer ({tries} tries): {error}"
+                message = f"{shown} cannot be fetched ({tries} tries): {error}"
                 hint = "check the network and HTTPS_PROXY, then run the command again"
                 raise SourceError(message, hint=hint) from None
-            notify(f"{shown} does not answer: {error}; trying again in {_PAUSES[tries - 1]:g} s")
+            notify(f"{shown} cannot be fetched: {error}; trying again in {_PAUSES[tries - 1]:g} s")
             time.sleep(_PAUSES[tries - 1])
 
 

@@ -377,7 +377,8 @@ class _RemoteFile(io.RawIOBase):
             if not answer.is_success:
                 raise NoAnswerError(f"the server answers {http_client.status(answer)}")
             if method == "GET" and answer.status_code != 206:
-                message = "the server does not support range requests, which are needed to read a wheel's metadata"
+                reason = "the server does not support range requests, which are needed to read a wheel's metadata"
+                message = f"{reason}; use an index that supports them"
                 raise NoAnswerError(message)
             # The connection can be used again only after the answer is read to its end.
             return answer.headers, b"".join(http_client.limited(answer.iter_bytes(), largest))

@@ -118,7 +118,7 @@ def test_a_server_that_is_busy_is_asked_again(tmp_path: Path, web: Web) -> None:
     web.redirects["/latest/chat.jinja"] = f"{web.url}/model/chat.jinja"
     assert fetch(Project(tmp_path), f"{web.url}/latest/chat.jinja").fetched[0].content == TEMPLATE
     web.busy = 3
-    with pytest.raises(SourceError, match=r"does not answer \(3 tries\): the server answers 503"):
+    with pytest.raises(SourceError, match=r"cannot be fetched \(3 tries\): the server answers 503"):
         fetch(Project(tmp_path / "other"), f"{web.url}/model/chat.jinja")
 
 
@@ -186,7 +186,8 @@ def test_unknown_ones_are_told_with_their_places_in_all_files(mod_selection_proj
     with pytest.raises(FileProblemsError) as caught:
         mod_choice.load_mods(mod_selection_project, chain, asking(mod_selection_project, "mods/othr"), ("typed",))
     assert caught.value.message.splitlines() == [
-        "dockerfiles/high/image.yaml:7:5: no mod `nothing` in mods/; `builder mods add` copies it from its repository",
+        "dockerfiles/high/image.yaml:7:5: no mod `nothing` in mods/; `builder mods add ADDRESS` copies it from its"
+        " repository",
         "dockerfiles/low/image.yaml:6:18: no mod `tmplate` in mods/; did you mean `template`?",
         "recipes/r.yaml:5:8: no mod `othr` in mods/; did you mean `other`?",
     ]

@@ -114,7 +114,7 @@ def test_what_a_script_before_it_may_have_changed_is_left_to_the_image(there: Mo
     require(there, "0.23.0", "legacy", "fix")
     assert there.said == [
         f"mod fix: a.patch was not tried before the build: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@); "
-        "but legacy may change that first; its step in the build decides"
+        "but legacy may change the file first; its step in the build decides"
     ]
     require(there, "0.20.0", "legacy", "fix")
     assert len(there.said) == 1

@@ -15,12 +15,10 @@ import pytest
 from builder.base import files
 from builder.base.project import Project
 from builder.building import work_folder
-from builder.engine import bake_run, images
+from builder.engine import bake_run
 from builder.engine.client import Endpoint
 from builder.numbers.workspace import Workspace
 from builder.plan.plan_model import StagedFile
-from tests import shared
-from tests.conftest import BASE
 from tests.workspaces import workspace
 
 pytestmark = pytest.mark.engine
@@ -88,43 +86,6 @@ def test_that_of_a_running_process_stays(context: Workspace) -> None:
     with work_folder.create(context, "image", FILES) as work:
         work_folder.remove_stale(context)
         assert (work.directory / "plan.json").read_bytes() == b"{}"
-    assert not list(context.project.work.iterdir())
-
-
-def test_a_name_that_was_cut_off_is_no_tag(context: Workspace) -> None:
-    """As in a folder that an earlier program left, which wrote the name piece by piece."""
-    folder = context.project.work / "image-1"
-    folder.mkdir(parents=True)
-    (folder / "also").touch()
-    work_folder.remove_stale(context)
-    assert not folder.exists()
-
-
-def test_a_tag_of_somebody_else_stays(context: Workspace) -> None:
-    """A folder that came with a project names an image of the machine."""
-    repository = shared.unique_name()
-    own, other = f"{repository}:adopting-{'a' * 12}", f"{repository}:theirs"
-    try:
-        for tag in (own, other):
-            images.tag_image(context.engine, BASE, tag)
-            folder = context.project.work / f"image-{tag[-1]}"
-            folder.mkdir(parents=True)
-            (folder / "also").write_text(tag, encoding="utf-8")
-        work_folder.remove_stale(context)
-        assert not list(context.project.work.iterdir())
-        assert images.image_tags(context.engine, [repository]).keys() == {other}
-    finally:
-        for tag in (own, other):
-            images.remove_image(context.engine, tag)
-
-
-def test_a_folder_that_cannot_be_locked_does_not_stay(context: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_: Path) -> object:
-        raise OSError(errno.EMFILE, "too many")
-
-    monkeypatch.setattr("builder.building.work_folder.folder_locked", refused)
-    with pytest.raises(OSError), work_folder.create(context, "image", FILES):
-        pass
     assert not list(context.project.work.iterdir())
 
 

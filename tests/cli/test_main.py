@@ -251,6 +251,8 @@ def test_a_project_may_be_named_or_lie_above(tmp_path: Path) -> None:
     expected = f"no images yet; to build the first: `builder build TARGET`; {number}\n"
     assert run("--project", str(tmp_path), "list").stdout == expected
     assert run("list", cwd=tmp_path / "mods").stdout == expected
+    own = expected.replace("no images", "no images of small").replace("TARGET", "small")
+    assert run("list", "small", cwd=tmp_path).stdout == own
 
 
 @pytest.mark.slow

@@ -60,7 +60,9 @@ def test_list_shows_what_serves_each(project: Project) -> None:
 
 def test_list_without_recipes(project: Project) -> None:
     (project.recipes / "chat.yaml").unlink()
-    assert run(project, "recipes", "list").stdout == "no recipes in recipes/; to copy one: `builder recipes add`\n"
+    assert (
+        run(project, "recipes", "list").stdout == "no recipes in recipes/; to copy one: `builder recipes add ADDRESS`\n"
+    )
 
 
 def test_show_prints_the_command_as_a_shell_takes_it(project: Project) -> None:
@@ -170,7 +172,7 @@ def test_what_only_a_build_needs_is_its_own_error(project: Project) -> None:
     assert "recipes/x.yaml:3:8: no mod `x` in mods/; " in checked.stdout
     for typed in BUILD:
         message = run(project, *typed.split(), code=2).stderr
-        remedy = "`builder mods add` copies it from its repository"
+        remedy = "`builder mods add ADDRESS` copies it from its repository"
         assert message == f"error: recipes/x.yaml:3:8: no mod `x` in mods/; {remedy}\n"
 
 

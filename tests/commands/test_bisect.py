@@ -89,7 +89,7 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
             os.killpg(process.pid, signal.SIGKILL)
     assert answers >= 4
     assert "to go" in builder("bisect", "status").stdout
-    assert "was interrupted" in builder("bisect", "small", code=1).stderr
+    assert "is not finished" in builder("bisect", "small", code=1).stderr
 
     done = builder(*arguments, "--json")
     assert "continuing the bisection" in done.stderr
@@ -120,8 +120,8 @@ def test_ends_that_say_otherwise_and_the_users_own_verdict(
     assert f"{repository}:2: passed 3, failed 0" in told
     assert "what to do: use another --run or --probe" in told
 
-    assert f"look at {repository}:1" in builder("bisect", "small").stdout
-    assert f"look at {repository}:2" in builder("bisect", "good").stdout
+    assert f"judge {repository}:1" in builder("bisect", "small").stdout
+    assert f"judge {repository}:2" in builder("bisect", "good").stdout
     found = builder("bisect", "bad", "--note", "another template").stdout
     assert "small was broken by mod template" in found
     assert f"the change came between {repository}:1 and {repository}:2" in found
@@ -177,7 +177,7 @@ def test_other_ends_do_not_continue_a_bisection(
     begun = Judge("script", str(judge))
     search.write_bisection(small, Bisection("small", repository, (1, 2), begun, "2026-11-20T22:00:00Z"))
     done = builder("bisect", "small", "--good", good, "--bad", bad, "--run", str(judge), code=1)
-    refused = f"a bisection of small from {repository}:1 to {repository}:2 was interrupted"
+    refused = f"a bisection of small from {repository}:1 to {repository}:2 is not finished"
     assert (refused in done.stderr) != goes_on
 
 

@@ -132,20 +132,6 @@ def test_no_engine_is_said(remembered: str, builder: Command) -> None:
 
 
 @pytest.mark.long
-def test_the_latest_answers_stay(remembered: str, build: Build, small: Project) -> None:
-    (ours,) = (small.state / "unchanged").iterdir()
-    for number in range(70):
-        path = ours.with_name(f"other-{number}")
-        path.touch()
-        os.utime(path, (number, number))
-    (small.root / "README").touch()
-    assert build("chat") == f"(thought) {remembered}"
-    left = {path.name for path in ours.parent.iterdir()}
-    assert left == {ours.name, *(f"other-{number}" for number in range(7, 70))}
-    assert build("chat") == remembered
-
-
-@pytest.mark.long
 def test_what_is_remembered_may_be_deleted(remembered: str, build: Build, small: Project) -> None:
     for path in (small.state / "unchanged").iterdir():
         projects.write(path, "{")

@@ -122,7 +122,7 @@ def test_a_node_that_has_another_image_under_the_number_is_told_before_anything_
     registries.configure(small, nodes={"one": node.host})
     # Nothing is started for it: an image of a registry that cannot be had is not asked for.
     done = builder("copy", f"{built}:1", "one", code=1, environ={"BUILDER_REGISTRY_IMAGE": "no/such-registry:1"})
-    assert "so it was not overwritten" in done.stderr
+    assert f"{built}:1 is not the image that images.lock records: its tag was moved in the engine of one" in done.stderr
     frees = f"`docker tag {built}:1 OTHER-NAME; docker image rm {built}:1` frees the name"
     assert frees in done.stderr
     assert f"→ on one, {frees}; then `builder copy {built}:1 one`" in builder("nodes", "check", code=1).stdout

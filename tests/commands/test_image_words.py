@@ -65,11 +65,11 @@ def test_an_image_without_the_recipe_s_mods_is_no_judge_of_it(stocked: Project, 
 
 def test_diff_says_which_options_of_recipes_are_gone(stocked: Project, builder: Command, repository: str) -> None:
     said = builder("diff", "small:1", "small:2").stdout
-    assert f"{repository}:2 lacks for recipes\n  recipes/chat.yaml:" in said
+    assert f"parts of recipes that {repository}:2 no longer supports\n  recipes/chat.yaml:" in said
     assert json.loads(builder("diff", "small:1", "small:2", "--json").stdout)["recipes"][0].startswith(
         "recipes/chat.yaml"
     )
-    assert "lacks for recipes" not in builder("diff", "small:2", "small:1").stdout
+    assert "no longer supports" not in builder("diff", "small:2", "small:1").stdout
 
 
 def test_an_image_that_cannot_be_asked_keeps_no_recipe_from_being_checked(

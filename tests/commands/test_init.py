@@ -212,7 +212,9 @@ def test_an_update_is_shown_and_asks(tmp_path: Path) -> None:
     )
     write(tmp_path / "dockerfiles/cpu/Dockerfile.j2", "mine\n")
     (tmp_path / shipped.FILE).unlink()
-    assert cli(tmp_path, "init", "--update", "--cpu", "--yes").returncode == 1
+    refused = cli(tmp_path, "init", "--update", "--cpu", "--yes")
+    assert refused.returncode == 1
+    assert "nothing was written; --yes --force overwrites the edited files" in refused.stdout
     assert (tmp_path / "dockerfiles/cpu/Dockerfile.j2").read_text() == "mine\n"
     assert cli(tmp_path, "init", "--update", "--cpu", "--yes", "--force").returncode == 0
     assert (tmp_path / "dockerfiles/cpu/Dockerfile.j2").read_text() != "mine\n"

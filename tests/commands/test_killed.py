@@ -203,7 +203,7 @@ def test_a_number_given(small: Project, endpoint: Endpoint, repository: str, mom
         projects.write(work / "build/bake.json", "{}")
         details = images.inspect_image(endpoint, f"{other}:{turn}")
         assert details
-        finished = images_lock.Candidate(f"{other}:{turn}", work / "build", details.id, image.fingerprint)
+        finished = f"{other}:{turn}", work / "build", details.id
         before = lock_file.read_lock(small.lock)
         moments.run(partial(_give, workspace(small, endpoint), repository, image, finished))
         images.remove_image(endpoint, f"{other}:{turn}")
@@ -227,7 +227,7 @@ def test_a_number_whose_build_directory_was_being_copied_from_another_disk(
     assert details
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         projects.write(Path(folder) / "build/bake.json", "{}")
-        candidate = images_lock.Candidate(f"{repository}-work:2", Path(folder) / "build", details.id, image.fingerprint)
+        candidate = f"{repository}-work:2", Path(folder) / "build", details.id
         child = os.fork()
         if not child:
             monkeypatch.setattr(shutil, "copytree", _copy_a_part_and_die)
@@ -246,10 +246,10 @@ def _copy_a_part_and_die(_source: Path, target: Path, **_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _give(context: Workspace, repository: str, image: NumberedImage, candidate: images_lock.Candidate) -> None:
+def _give(context: Workspace, repository: str, image: NumberedImage, candidate: tuple[str, Path, str]) -> None:
     with images_lock.transaction(context) as transaction:
-        name = transaction.next_name(repository, candidate.fingerprint)
-        transaction.place(name, candidate)
+        name = transaction.next_name(repository, image.fingerprint)
+        transaction.place(name, *candidate, image.fingerprint)
         lock = transaction.lock.with_image(name, image)
         current = lock.images[repository].with_current(name.number)
         transaction.commit(lock.with_repository(repository, current))

@@ -723,5 +723,6 @@ def test_a_mod_without_addresses_has_nothing_to_pin(tmp_path: Path) -> None:
     projects.write(project.mods / "m/mod.yaml", "description: x\nenv: {A: 1}\n")
     with pytest.raises(NothingToDoError):
         mods.pin_mod_files(project, "m", {}, ignore)
-    with pytest.raises(UsageError, match=r"there is no mods/template/mod\.yaml"):
+    with pytest.raises(UsageError, match=r"there is no mods/template/mod\.yaml") as caught:
         mods.pin_mod_files(project, "template", {}, ignore)
+    assert caught.value.hint == "only the files that a mod.yaml names can be pinned"

@@ -93,8 +93,16 @@ def test_formats_of_one_model_want_its_name(export_project: Project) -> None:
 
 
 def test_nothing_paired_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="none of the paired models"):
+    with pytest.raises(UsageError, match="no model is paired with an image yet"):
         export_recipe(projects.make(tmp_path), "litellm", ServeRequest("", {}), NO_HOME)
+
+
+def test_models_that_cannot_be_served_are_named_with_their_reasons(export_project: Project) -> None:
+    for recipe in recipe_names(export_project):
+        (export_project.recipes / f"{recipe}.yaml").unlink()
+    with pytest.raises(UsageError, match="none of the paired models can be served\nOrg/Gone is left out: ") as caught:
+        export_recipe(export_project, "litellm", ServeRequest("", {}), NO_HOME)
+    assert caught.value.hint == ""
 
 
 # Whatever could be taken for something else by a shell, by YAML, by docker or by a terminal.

@@ -119,7 +119,7 @@ def test_a_number_that_the_registry_has_with_other_content_is_not_overwritten(
     assert other.lock.read_bytes() == before
     image = recorded(other, repository)
     assert (
-        image_registry.state(endpoint, image_registry.Registry(registry.address), ImageName(repository, 1), image)
+        image_registry.state(endpoint, image_registry.Registry(registry.address), ImageName(repository, 1), image)[0]
         == "moved"
     )
 
@@ -243,7 +243,7 @@ def test_the_same_content_packed_differently_is_the_same(
     images.remove_image(endpoint, reference)
     found = engine_registry.manifest_digest(endpoint, reference)
     assert found not in {None, image.digest}
-    assert image_registry.state(endpoint, image_registry.Registry(pushed.address), name, image) == "present"
+    assert image_registry.state(endpoint, image_registry.Registry(pushed.address), name, image)[0] == "present"
     builder("push", str(name))
     assert recorded(small, repository).digest == found
 

@@ -81,7 +81,7 @@ def test_doctor_names_every_thing_that_is_wrong(
     output = builder("doctor", code=1).stdout
     assert f"warning  image:         {repository}:1 names a different image in the engine" in output
     assert "error    recipes:       recipes/broken.yaml:1:1: the key `command` is missing" in output
-    assert "warning  recipe mods:   recipes/lost.yaml:3:8: no mod `lost` in mods/; `builder mods add`" in output
+    assert "warning  recipe mods:   recipes/lost.yaml:3:8: no mod `lost` in mods/; `builder mods add ADDRESS`" in output
     assert "error    definitions:   dockerfiles/small/image.yaml:6:8: no mod `gone` in mods/; `builder" in output
     assert "builder.yaml" not in output
     projects.write(small.root / "builder.yaml", "registri: x\n")

@@ -229,7 +229,7 @@ def test_files_of_two_sides_by_what_differs() -> None:
     listed = [(change.path, change.kind, change.note or change.lines[1:]) for change in changes.of_files(before, after)]
     assert listed == [
         ("gone", "removed", "2 bytes"),
-        ("mode", "changed", "executable now"),
+        ("mode", "changed", "is executable now"),
         ("new", "added", "2 bytes"),
         ("text", "changed", (" a", "-b", "+c")),
     ]

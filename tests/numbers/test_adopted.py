@@ -88,8 +88,7 @@ def test_versions_tell_what_changes_between_an_adopted_image_and_another() -> No
 def test_prune_keeps_what_nothing_can_build_again(changes: dict[str, Any], stays: bool) -> None:
     lock = Lock(images={"vllm-node": Repository(4, None, (), {3: replace(image(), **changes)})})
     details = ImageDetails("id", "linux/arm64", 1, "", {}, ("a",), {}, ())
-    policy = retention.RetentionPolicy(0, timedelta())
     reasons = retention.retention_reasons(
-        lock, retention.EngineImages({NAME: details}, {}, {}), policy, datetime.now(UTC)
+        lock, retention.EngineImages({NAME: details}, {}, {}), 0, timedelta(), datetime.now(UTC)
     )
     assert bool(reasons[NAME]) == stays

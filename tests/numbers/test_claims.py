@@ -126,14 +126,14 @@ def test_others_are_told_which_numbers_a_project_has(
     for _ in range(2):
         claims.write_holding(endpoint, own, lock, claimed)
         assert len(claims.of_repository(endpoint, claimed)) == 1
-    others = [each for each in claims.of_others(endpoint, other.id) if each.repository == claimed]
-    had = [number for number in range(12) if claims.holder_of(others, ImageName(claimed, number)) == own]
+    others = claims.of_others(endpoint, other.id)
+    had = [number for number in range(12) if others.get(ImageName(claimed, number)) == own]
     assert had == [1, 2, 3, 5, 7]
     assert claims.next_number(endpoint, claimed) == 10
     lock = lock.with_image(ImageName(claimed, 2), pruned)
     claims.write_holding(endpoint, own, lock, claimed)
-    others = [each for each in claims.of_others(endpoint, other.id) if each.repository == claimed]
-    assert not claims.holder_of(others, ImageName(claimed, 2))
+    others = claims.of_others(endpoint, other.id)
+    assert not others.get(ImageName(claimed, 2))
     assert not [each for each in claims.of_others(endpoint, own.id) if each.repository == claimed]
     claims.write_holding(endpoint, own, Lock(), claimed)
     assert claims.of_repository(endpoint, claimed) == {}
@@ -159,8 +159,8 @@ def test_the_names_in_an_engine_are_those_of_every_version(
     listed = {"builder.claim": "project", "builder.claim.next": "9", "builder.claim.numbers": "2 3 4 7"}
     containers.create_volume(endpoint, f"builder.project.{claimed}", {**written, **listed})
     assert claims.next_number(endpoint, claimed) == 9
-    others = [each for each in claims.of_others(endpoint, own.id) if each.repository == claimed]
-    assert [n for n in range(12) if claims.holder_of(others, ImageName(claimed, n)) == other] == [2, 3, 4, 7]
+    others = claims.of_others(endpoint, own.id)
+    assert [n for n in range(12) if others.get(ImageName(claimed, n)) == other] == [2, 3, 4, 7]
     containers.create_volume(endpoint, f"builder.latest.{claimed}", {**written, "builder.claim": "latest"})
     assert claims.owner_of_latest(endpoint, own.id, claimed) == other
 
@@ -175,7 +175,7 @@ def test_labels_of_others_may_hold_anything(endpoint: Endpoint, claimed: str, ow
     containers.create_volume(endpoint, f"builder.project.{claimed}", listed)
     assert claims.next_number(endpoint, claimed) == 1
     others = claims.of_others(endpoint, own.id)
-    assert claims.holder_of(others, ImageName(claimed, 10**14))
+    assert others.get(ImageName(claimed, 10**14))
     claims.contents_of_others(endpoint, own.id)
 
 

@@ -10,17 +10,16 @@ import pytest
 
 from builder.base.errors import LockError
 from builder.base.project import Project
-from builder.engine.images import ImageDetails
 from builder.lock import closures, text
 from builder.lock.model import BasePin, ImageName, Lock, LockedPackage, Pins, PythonPin
 from builder.numbers import recovery
+from builder.plan import making
 from tests import locks, projects
 from tests.commands import kept
 from tests.plan import shipped
 from tests.plan.test_making import cpu_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from builder.plan.making import ImageLabels
@@ -56,15 +55,9 @@ def test_what_a_killed_process_left_goes_and_no_number(tmp_path: Path) -> None:
 # Labels that anybody may have put on an image, of which a lost images.lock is made anew.
 
 
-def details(labels: Mapping[str, str]) -> ImageDetails:
-    return ImageDetails(
-        f"sha256:{'1' * 64}", "linux/amd64", 5, "2026-11-20T12:00:00Z", labels, (f"sha256:{'2' * 64}",), {}, ()
-    )
-
-
 def labels_of(plan: Plan, **changes: Any) -> ImageLabels | None:
     labels = {**plan.targets["image"]["labels"], **{f"builder.{key}": value for key, value in changes.items()}}
-    return recovery.labels_of(ImageName(plan.repository, 1), details(labels))
+    return making.read_labels(labels)
 
 
 @pytest.mark.parametrize(("name", "mode"), shipped.MODES)

@@ -14,7 +14,7 @@ from builder.engine.bake_run import CacheRecord
 from builder.engine.images import ImageDetails
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
 from builder.numbers import retention
-from builder.numbers.retention import EngineImages, RetentionPolicy
+from builder.numbers.retention import EngineImages
 from tests import projects
 
 SCRIPT = "# the vllm wheel\nset -eu\nbuild ."
@@ -94,11 +94,12 @@ def stocked(count: int, repository: str = REPO) -> tuple[Lock, dict[ImageName, I
 def reasons(
     lock: Lock,
     numbered: dict[ImageName, ImageDetails],
-    policy: RetentionPolicy,
+    keep: int,
+    older_than: timedelta = NONE,
     containers: dict[str, tuple[str, ...]] | None = None,
 ) -> dict[int, tuple[str, ...]]:
     engine = EngineImages(numbered, {}, containers or {})
-    return {name.number: why for name, why in retention.retention_reasons(lock, engine, policy, NOW).items()}
+    return {name.number: why for name, why in retention.retention_reasons(lock, engine, keep, older_than, NOW).items()}
 
 
 def test_current_pinned_paired_and_used_stay() -> None:
@@ -106,7 +107,7 @@ def test_current_pinned_paired_and_used_stay() -> None:
     record = lock.images[REPO]
     lock = lock.with_image(ImageName(REPO, 1), replace(record.numbers[1], pinned=True))
     lock = lock.with_model("Org/M", Model(Pairing(ImageName(REPO, 2)), (Pairing(ImageName(REPO, 3)),)))
-    kept = reasons(lock, numbered, RetentionPolicy(0, NONE), containers={"base-own-4": ("serving",)})
+    kept = reasons(lock, numbered, 0, containers={"base-own-4": ("serving",)})
     assert kept == {
         1: ("kept",),
         2: ("serves Org/M",),
@@ -120,12 +121,12 @@ def test_current_pinned_paired_and_used_stay() -> None:
 @pytest.mark.parametrize(("keep", "going"), [(0, [1, 2, 3, 4, 5]), (1, [1, 2, 3, 4, 5]), (3, [1, 2, 3]), (9, [])])
 def test_the_newest_stay(keep: int, going: list[int]) -> None:
     lock, numbered = stocked(6)
-    assert [number for number, why in reasons(lock, numbered, RetentionPolicy(keep, NONE)).items() if not why] == going
+    assert [number for number, why in reasons(lock, numbered, keep).items() if not why] == going
 
 
 def test_only_what_is_old_enough_goes() -> None:
     lock, numbered = stocked(6)
-    kept = reasons(lock, numbered, RetentionPolicy(0, timedelta(days=4)))
+    kept = reasons(lock, numbered, 0, timedelta(days=4))
     assert [number for number, why in kept.items() if not why] == [1, 2]
     assert kept[3] == ("young",)
 
@@ -136,7 +137,7 @@ def test_what_an_image_that_stays_was_built_on_stays() -> None:
     lock = lock.with_repository(OTHER, lock.images[OTHER].with_current(1))
     numbered[ImageName(OTHER, 1)] = details("base", "own-1", "kernels")
     kept = retention.retention_reasons(
-        lock, EngineImages(numbered, {"mine:1": details("base", "own-2", "more")}, {}), RetentionPolicy(0, NONE), NOW
+        lock, EngineImages(numbered, {"mine:1": details("base", "own-2", "more")}, {}), 0, NONE, NOW
     )
     assert kept[ImageName(REPO, 1)] == (f"{OTHER}:1 is built on this image",)
     assert kept[ImageName(REPO, 2)] == ("mine:1 is built on this image",)
@@ -145,7 +146,7 @@ def test_what_an_image_that_stays_was_built_on_stays() -> None:
 def test_the_same_content_under_another_number_is_no_reason() -> None:
     lock, numbered = stocked(2)
     numbered[ImageName(REPO, 1)] = numbered[ImageName(REPO, 2)]
-    assert reasons(lock, numbered, RetentionPolicy(0, NONE))[1] == ()
+    assert reasons(lock, numbered, 0)[1] == ()
 
 
 @pytest.mark.slow
@@ -168,13 +169,14 @@ def test_nothing_that_can_be_reached_goes(data: st.DataObject) -> None:
         paired = data.draw(st.lists(st.sampled_from(sorted(numbered)), min_size=1, max_size=3, unique=True))
         first, *rest = (Pairing(name) for name in paired)
         lock = lock.with_model(model, Model(first, tuple(rest)))
-    policy = RetentionPolicy(data.draw(st.integers(0, 3)), timedelta(days=data.draw(st.integers(0, 30))))
+    keep, older_than = data.draw(st.integers(0, 3)), timedelta(days=data.draw(st.integers(0, 30)))
     used = data.draw(st.sets(st.sampled_from(sorted(map(str, numbered))))) if numbered else set()
-    kept = retention.retention_reasons(lock, EngineImages(numbered, {}, dict.fromkeys(used, ("c",))), policy, NOW)
+    engine = EngineImages(numbered, {}, dict.fromkeys(used, ("c",)))
+    kept = retention.retention_reasons(lock, engine, keep, older_than, NOW)
     going = {name for name, why in kept.items() if not why}
     for repository, record in lock.images.items():
         assert ImageName(repository, record.current or 0) not in going
-        newest = sorted((name for name in numbered if name.repository == repository), reverse=True)[: policy.keep]
+        newest = sorted((name for name in numbered if name.repository == repository), reverse=True)[:keep]
         assert not going & set(newest)
     assert not going & {model.pairing.image for model in lock.models.values()}
     assert not {name for name in going if str(name) in used}
@@ -182,7 +184,7 @@ def test_nothing_that_can_be_reached_goes(data: st.DataObject) -> None:
         recorded = lock.image(name)
         assert recorded
         assert not recorded.pinned
-        assert NOW - datetime.fromisoformat(recorded.built) >= policy.older_than
+        assert NOW - datetime.fromisoformat(recorded.built) >= older_than
         layers = numbered[name].layers
         above = [o for o in numbered.keys() - going if numbered[o].layers[: len(layers)] == layers]
         assert all(numbered[other].layers == layers for other in above)

@@ -593,7 +593,7 @@ def test_a_version_that_no_wheel_has_is_an_error(definition_pins_project: Projec
 def test_a_wheel_goes_to_no_ref(definition_pins_project: Project, tmp_path: Path, text: str) -> None:
     wheel = 'sources: {vllm: {wheel: vllm}}\npython: {version: "3.12", packages: [serve]}\n'
     definition_pins_define(definition_pins_project, "wheel", f"base: debian:bookworm-slim\n{wheel}")
-    with pytest.raises(UsageError, match=f"is a wheel, and `{text}` is not a version") as raised:
+    with pytest.raises(UsageError, match=f"vllm={text}`: vllm of wheel accepts a version, such as vllm=1.2.3"):
         pinning.resolve_missing(
             load(definition_pins_project, "wheel"),
             Pins(DEFINITION_PINS_BASE),
@@ -601,7 +601,6 @@ def test_a_wheel_goes_to_no_ref(definition_pins_project: Project, tmp_path: Path
             definition_pins_resolver(definition_pins_project, index(tmp_path)),
             {"vllm": text},
         )
-    assert "vllm=1.2.3" in raised.value.hint
 
 
 @pytest.mark.slow

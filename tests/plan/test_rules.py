@@ -130,7 +130,7 @@ def test_an_unknown_name_is_told_with_the_nearest(tmp_path: Path) -> None:
     mods = Mods(tmp_path, a="after: [templat]", b="after: [zzz]")
     assert mods.problems(mods.level("a", "b")) == [
         "mods/a/mod.yaml:3:9: no mod `templat` in mods/; did you mean `template`?",
-        "mods/b/mod.yaml:3:9: no mod `zzz` in mods/; `builder mods add` copies it from its repository",
+        "mods/b/mod.yaml:3:9: no mod `zzz` in mods/; `builder mods add ADDRESS` copies it from its repository",
     ]
 
 

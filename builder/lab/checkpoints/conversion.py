@@ -167,7 +167,9 @@ def _small_files(plan: CheckpointPlan) -> dict[str, bytes]:
             try:
                 data = json.loads(made[name].decode())
             except (ValueError, RecursionError):
-                raise SourceError(f"{source.shown(file.path)} is not JSON, so it cannot be changed") from None
+                raise SourceError(
+                    f"{source.shown(file.path)} is not JSON, so a `config` step cannot change it"
+                ) from None
             for patch in patches:
                 data = _merged(data, patch)
             made[name] = (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()

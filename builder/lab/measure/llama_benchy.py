@@ -128,7 +128,9 @@ def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile)
     printed = (ended.output + b"\n" + ended.messages).decode(errors="replace")
     if _WRONG_TOKENIZER in printed or _DOWNLOAD in printed:
         message = f"{LLAMA_BENCHY} did not use the tokenizer or the text that it was given: its figures would be wrong"
-        raise MeasuringError(message, hint="check the model's tokenizer.json; `builder download` fetches it again")
+        raise MeasuringError(
+            message, hint="check the model's tokenizer.json; `builder download RECIPE` fetches it again"
+        )
     if ended.cause != "itself":
         return Throughput(_failed("time", f"the profile was not finished after {profile.minutes} minutes"))
     if _INCOHERENT in printed:
@@ -141,7 +143,8 @@ def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile)
     try:
         figures, left_out = parse_llama_benchy(raw)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
-        raise MeasuringError(f"{LLAMA_BENCHY} wrote a result that cannot be read: {error}") from None
+        reason = f"{type(error).__name__}: {error}"
+        raise MeasuringError(f"{LLAMA_BENCHY} wrote a result that cannot be read: {reason}") from None
     if not any(figure.name == "tg" for figure in figures):
         return Throughput(_failed("text", "its answers contain no text to time"), figures, raw)
     lines = map(json.loads, (folder / _RECOUNTED).read_text(encoding="utf-8").splitlines())
@@ -258,7 +261,7 @@ def fetch_tokenizer(
             content = "" if result.exit_code else result.output
     if not content.lstrip().startswith("{"):
         message = f"{NAME} of {model or served.name} is missing here: without it, the lengths of prompts would be wrong"
-        hint = f"`builder download` fetches it; llama-benchy cannot measure a model without a {NAME}"
+        hint = f"`builder download RECIPE` fetches it; llama-benchy cannot measure a model without a {NAME}"
         raise MeasuringError(message, hint=hint)
     target.write_text(content, encoding="utf-8")
     return target

@@ -207,7 +207,7 @@ def _tokens(served: ServedModel, job: ToolJob, text: str) -> int:
     try:
         return int(answer["usage"]["prompt_tokens"])
     except (LookupError, TypeError, ValueError, OverflowError) as error:
-        raise NoAnswerError(f"the answer does not report its token count: {error}") from None
+        raise NoAnswerError(f"the answer does not report its token count: {type(error).__name__}: {error}") from None
 
 
 def _fed_back(job: ToolJob, step: int, answer: ToolAnswer | None) -> list[dict[str, Any]]:
@@ -341,7 +341,7 @@ def of_message(answer: Mapping[str, Any]) -> ToolAnswer:
             tuple(ToolCall(str(c.get("id") or ""), str(f["name"]), str(f.get("arguments") or "")) for c, f in calls),
         )
     except (LookupError, TypeError, AttributeError) as error:
-        raise NoAnswerError(f"the answer contains no message: {error}") from None
+        raise NoAnswerError(f"the answer contains no message: {type(error).__name__}: {error}") from None
 
 
 def of_stream(events: Iterable[Mapping[str, Any]]) -> ToolAnswer:
@@ -360,7 +360,7 @@ def of_stream(events: Iterable[Mapping[str, Any]]) -> ToolAnswer:
                     part["name"] += str(function.get("name") or "")
                     part["arguments"] += str(function.get("arguments") or "")
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise NoAnswerError(f"an event of the stream is malformed: {error}") from None
+        raise NoAnswerError(f"an event of the stream is malformed: {type(error).__name__}: {error}") from None
     return ToolAnswer("".join(content), tuple(ToolCall(**part) for _, part in sorted(parts.items())))
 
 

@@ -83,7 +83,8 @@ def keep_run(
     )
     if outcome.verdict != "pass" and is_gone:
         name = measured.running.name
-        raise ConflictError(f"another command or program stopped {name} during the measurement: no result was kept")
+        message = f"another command or program stopped {name} during the measurement: no result was kept"
+        raise ConflictError(message, hint="run the command again")
     of_run = subject(workspace, measured, outcome.kind)
     if measured.image is None or of_run is None:
         return None
@@ -134,7 +135,7 @@ def ask_served_model(address: str, key: str = "") -> ServedModel:
         hint = "`builder status` shows whether the server answers; its key is read only from --api-key and VLLM_API_KEY"
         raise MeasuringError(f"{address} does not answer: {error}", hint=hint) from None
     except (ValueError, LookupError, TypeError, AttributeError):
-        raise MeasuringError(f"{address}/models lists no model", hint="name the address of a vLLM server") from None
+        raise MeasuringError(f"{address}/models lists no model", hint="check that the recipe starts vLLM") from None
 
 
 def get(address: str, seconds: float = _SECONDS, key: str = "") -> str:

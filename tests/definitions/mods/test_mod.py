@@ -108,13 +108,13 @@ def test_the_command_stands_in_every_message_on_a_recipe_that_lacks_the_mod(proj
     told = [note.message for note in checked.problems if "no mod" in note.message]
     assert told == [
         f"no mod `{NAME}` in mods/; {remedy}",
-        "no mod `nowhere` in mods/; `builder mods add` copies it from its repository",
+        "no mod `nowhere` in mods/; `builder mods add ADDRESS` copies it from its repository",
     ]
     with pytest.raises(FileProblemsError) as caught:
         recipe_problems.require_buildable(project, [load_recipe(project, project.recipes / "lost.yaml")])
     assert sorted(problem.message for problem in caught.value.problems) == [
         f"no mod `{NAME}` in mods/; {remedy}",
-        "no mod `nowhere` in mods/; `builder mods add` copies it from its repository",
+        "no mod `nowhere` in mods/; `builder mods add ADDRESS` copies it from its repository",
     ]
     with pytest.raises(UsageError) as missing:
         mod.load_mod(project, f"mods/{NAME}")
@@ -786,7 +786,9 @@ def test_a_name_in_a_zip_that_is_no_text_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["echo \0\n", f"# {'x' * 200_000}\n"])
 def test_a_check_that_no_shell_takes_is_refused(tmp_path: Path, content: str) -> None:
     projects.add_mod(tmp_path, "m", "", {"a": "", "c.sh": content}, f"{CHECKED}{{run: c.sh}}]\n")
-    with pytest.raises(FileProblemsError, match=r"mods/m/mod.yaml:3:\d+: a check is text of less than 128 KiB"):
+    with pytest.raises(
+        FileProblemsError, match=r"mods/m/mod.yaml:3:\d+: a check must be a text file of less than 128 KiB"
+    ):
         mod.load_mod(Project(tmp_path), "m")
 
 

@@ -44,6 +44,7 @@ def test_a_gpu_image_gets_what_serving_on_a_spark_takes(tmp_path: Path) -> None:
         *(True, "host", "host", "", ()),
     )
     defaults = {"NCCL_IGNORE_CPU_AFFINITY": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    defaults["TRITON_CACHE_DIR"] = "/root/.triton/cache"
     assert (settings.env, settings.secrets) == ({**defaults, "A": "1"}, ("HF_TOKEN",))
     assert settings.ulimits == {"memlock": -1, "nofile": 1048576}
     assert settings.labels == {
@@ -104,6 +105,13 @@ def with_options(folder: Path, text: str, head: str = "", **options: Any) -> Con
     recipe = recipe_texts.make(folder, text, head)
     rendered = command.render_command(recipe, {})
     return container.settings(recipe, rendered, ServeSettings(), IMAGE, HOME, ContainerOptions(**options))
+
+
+def test_triton_compiles_into_the_same_kept_folder_at_each_start(tmp_path: Path) -> None:
+    settings = made(tmp_path, "vllm serve x")
+    folder = f"{settings.labels[container.COMPILED]}/triton"
+    kept = {mount.target for mount in settings.mounts if mount.source == folder}
+    assert kept == {str(Path(settings.env["TRITON_CACHE_DIR"]).parent)}
 
 
 def test_a_recipe_s_variable_counts_before_a_default(tmp_path: Path) -> None:

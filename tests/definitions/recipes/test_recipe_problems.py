@@ -61,7 +61,7 @@ def test_what_the_project_lacks_is_a_note(project: Project) -> None:
     assert notes(project, BROKEN) == [
         "recipes/r.yaml:2:1: no image definition makes `smal`; did you mean `small`?",
         "recipes/r.yaml:3:8: no mod `templat` in mods/; did you mean `template`?",
-        "recipes/r.yaml:3:22: no mod `other` in mods/; `builder mods add` copies it from its repository",
+        "recipes/r.yaml:3:22: no mod `other` in mods/; `builder mods add ADDRESS` copies it from its repository",
     ]
     (note,) = notes(project, "name: x\ncontainer: vllm/vllm-openai:v0.20.0\ncommand: x\n")
     assert note == (

@@ -132,8 +132,8 @@ def test_a_placeholder_without_a_value_is_told_where_it_stands(tmp_path: Path) -
     assert parsed.recipe
     told = list(map(str, recipe_problems.recipe_problems(parsed.recipe)))
     assert told == [
-        "r.yaml:5:29: there is no value for {port} of --port",
-        "r.yaml:5:53: there is no value for {dtype} of --kv-cache-dtype",
+        "r.yaml:5:29: there is no value for {port} of --port: set `port` under `defaults`",
+        "r.yaml:5:53: there is no value for {dtype} of --kv-cache-dtype: set `dtype` under `defaults`",
     ]
     assert any("{y} has no value and stays as written" in str(note) for note in parsed.notes)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from safetensors import safe_open
 
-from builder.base.errors import BuilderError, ConflictError, SourceError
+from builder.base.errors import BuilderError, ConflictError, SourceError, UsageError
 from builder.base.events import TransferProgress
 from builder.commands import checkpoints
 from builder.lab.checkpoints import conversion
@@ -53,6 +53,14 @@ def tensors(folder: Path) -> dict[str, tuple[str, list[int], bytes]]:
 def problems(kitchen: Kitchen, *, full: bool = False) -> list[str]:
     (result,) = checkpoints.verify_checkpoints(kitchen.workspace(), "hybrid", full=full)
     return list(result.problems) if result.is_here else ["not here"]
+
+
+def test_what_was_not_made_is_built_and_what_is_unknown_is_listed(making_kitchen: Kitchen) -> None:
+    remedies = {"hybrid": "`builder checkpoints build hybrid` makes it", "x": "`builder checkpoints list` shows all"}
+    for name, remedy in remedies.items():
+        with pytest.raises(UsageError, match=f"checkpoints.lock has no `{name}`") as caught:
+            checkpoints.verify_checkpoints(making_kitchen.workspace(), name, full=False)
+        assert remedy in caught.value.hint
 
 
 def test_the_result_has_the_bytes_of_its_sources(making_kitchen: Kitchen) -> None:
