@@ -53,6 +53,8 @@ def lock(
         if (recover and merge) or definitions or update or check or platform:
             raise click.UsageError("--recover and --merge cannot be combined with definitions or other options")
         return (_recover if recover else _merge)(context, as_json)
+    if check and update:
+        raise click.UsageError("--check and --update cannot be combined: --check resolves nothing")
     if check:
         return _check(context, definitions, platform, as_json)
     result = commands.lock.update_lock(context.workspace(), definitions, update, platform)
@@ -95,7 +97,8 @@ def _print(moved: commands.lock.MovedPin) -> None:
     if moved.packages:
         from builder.cli import diff_cli
 
-        for line in diff_cli.packages("Python packages in the base image", moved.packages, full=False):
+        where = "Python packages in the base image" if moved.name == "base" else "Python packages"
+        for line in diff_cli.packages(where, moved.packages, full=True):
             print_result(f"  {line}" if line else line)
     for older in moved.older:
         print_result(f"  {older}", hanging=4)

@@ -164,7 +164,15 @@ def parse_age(_context: click.Context, _parameter: click.Parameter, text: str | 
 
 
 def _parse_update(_ctx: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str | None]:
-    return {name: ref or None for name, _, ref in (text.partition("=") for text in texts)}
+    """Parses ``SOURCE`` and ``SOURCE=REF``. Raises click's error for an empty REF, and for two for one source."""
+    updates: dict[str, str | None] = {}
+    for text in texts:
+        name, sign, ref = text.partition("=")
+        if not name or bool(sign) != bool(ref):
+            raise click.BadParameter(f"`{text}`: expected SOURCE or SOURCE=REF", param_hint="--update")
+        if updates.setdefault(name, ref or None) != (ref or None):
+            raise click.BadParameter(f"{name} is named twice, with different refs", param_hint="--update")
+    return updates
 
 
 def _parse_settings(_ctx: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:

@@ -105,9 +105,11 @@ def bisect_images(
             workspace.report(Message(f"from {first} to {last}; they differ in: {axes or 'nothing that is recorded'}"))
             search.write_bisection(project, bisection)
             return _go_on(running)
-        if (bisection.target, bisection.judge) != (text, judge.recorded):
+        first, last = bisection.ends
+        other_ends = (good or first.number, bad or last.number) != (first.number, last.number)
+        if other_ends or (bisection.target, bisection.judge) != (text, judge.recorded):
             again = f"`builder bisect {shlex.quote(bisection.target)}` with the same options continues it"
-            message = f"a bisection of {bisection.target} is not finished"
+            message = f"a bisection of {bisection.target} from {first} to {last} is not finished"
             raise ConflictError(message, hint=f"{again}; `builder bisect stop` ends it")
         workspace.report(Message(f"continuing the bisection that began at {bisection.started}"))
         running = RunningBisection(workspace, replace(bisection, judge=judge))

@@ -90,15 +90,17 @@ def build_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -
 def _plan(
     workspace: Workspace, name: str, *, update: bool
 ) -> tuple[planning.CheckpointPlan, ResultPlace, Mapping[str, CheckpointRevision], str | None]:
-    """The plan, the place of its result, the recorded revisions, and the existing revision with the same inputs."""
+    """The plan, the place of its result, the recorded revisions, and the revision with the same inputs if it exists and
+    is not damaged."""
     project, environ = workspace.project, workspace.environment
     definition = checkpoint_definition.load_checkpoint(project, name)
     records = checkpoints_lock.read_checkpoints_lock(project)
     plan = planning.make_checkpoint_plan(project, environ, definition, records, workspace.report, update=update)
     place = checkpoints_lock.result_place(project, environ, definition.name, definition.folder)
     recorded = records.checkpoints.get(definition.name, {})
-    made = next((each for each, made in recorded.items() if made.inputs == plan.inputs and place.has(each)), None)
-    return plan, place, recorded, made
+    alike = [(each, made.files) for each, made in recorded.items() if made.inputs == plan.inputs]
+    whole = next((each for each, made in alike if conversion.is_whole(place.folder(each), made)), None)
+    return plan, place, recorded, whole
 
 
 # The ``list`` and ``show`` commands: checkpoints that are defined, were made, or are on this machine.

@@ -326,7 +326,8 @@ def _retag(workspace: Workspace, lock: Lock) -> tuple[ImageName, ...]:
 @dataclass(frozen=True)
 class MovedPin:
     """A new or moved pin. ``between`` are the commits between two git pins. ``packages`` are the changed packages of a
-    base image that was read. ``older`` are the packages and sources that go back to an older version."""
+    closure, or of a base image that was read. ``older`` are the packages and sources that go back to an older
+    version."""
 
     definition: str
     platform: str
@@ -438,7 +439,8 @@ def _moved_pins(
     moved = []
     for name in pinning.pin_names(definition):
         old, new = _summary(before, name), _summary(after, name)
-        if old == new:
+        contents = [_packages_in(side, name) for side in (before, after)]
+        if old == new and contents[0] == contents[1]:
             continue
         pins = before.sources.get(name), after.sources.get(name)
         between: CommitRange | None = None
@@ -449,11 +451,7 @@ def _moved_pins(
             # Upstream may have removed the old commit, and a new mirror never had it.
             with contextlib.suppress(SourceError):
                 between = mirror.commits_between(upstream, pins[0].commit, pins[1].commit)
-        packages: tuple[changes.PackageChange, ...] = ()
-        if name == "base" and before.base and after.base and before.base.packages and after.base.packages:
-            bases = (before.base, after.base)
-            brought = ({package.name: package.version for package in base.packages} for base in bases)
-            packages = changes.package_changes(*brought)
+        packages = changes.package_changes(*contents) if all(contents) else ()
         moved.append(MovedPin(definition.name, definition.platform, name, old, new, between, packages))
     if moved and older:
         # The older versions belong to the last moved pin: the packages, or the base that contains them.
@@ -461,8 +459,18 @@ def _moved_pins(
     return moved
 
 
+def _packages_in(pins: Pins, name: str) -> dict[str, str]:
+    """The version and hashes of each package in a closure or a base image; empty for another pin."""
+    packages = {
+        "base": pins.base.packages if pins.base else (),
+        "python": pins.python.packages if pins.python else (),
+        "build": pins.build.packages if pins.build else (),
+    }.get(name, ())
+    return {package.name: " ".join((package.version, *package.hashes)) for package in packages}
+
+
 def _summary(pins: Pins, name: str) -> str:
-    """A short description of a pin. Different pins have different descriptions."""
+    """A short description of a pin. Different pins have different descriptions, but closures may differ in packages."""
     if name == "base":
         return pins.base.resolved if pins.base else ""
     if name in {"python", "build"}:

@@ -10,6 +10,7 @@ import fnmatch
 import operator
 import re
 from collections.abc import Mapping
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -168,6 +169,10 @@ def _faults(name: str, entry: Mapping[str, Any]) -> Iterator[tuple[yaml_file.Yam
         if _comparisons(versions) is None:
             yield path, f'"{versions}" is not a range of versions, such as ">=0.30,<0.34"'
     yield from _condition_faults((name, "when"), entry.get("when", {}))
+    try:
+        date.fromisoformat(entry["checked"])
+    except ValueError:
+        yield (name, "checked"), f"{entry['checked']} is not a date"
     if not entry.get("affects") and not entry.get("when"):
         yield (name,), "`affects` or `when` is required: otherwise the advisory would always apply"
 

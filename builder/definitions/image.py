@@ -320,7 +320,10 @@ def _source(project: Project, folder: Path, data: dict[str, Any] | str) -> Sourc
 def _python(data: dict[str, Any], wheels: tuple[WheelSource, ...]) -> PythonRequirements:
     indexes = [Index(i["url"], tuple(map(canonical, i["packages"]))) for i in data.get("indexes", ())]
     indexes += [Index(wheel.index, (wheel.package,), local=False) for wheel in wheels if wheel.index]
-    return replace(records.record(PythonRequirements, {"glibc": "2.39", **data, "indexes": []}), indexes=tuple(indexes))
+    # Each requirement becomes a line of a file, where other white space could not be read again.
+    lists = {key: [" ".join(text.split()) for text in data.get(key, ())] for key in ("packages", "build")}
+    wants = records.record(PythonRequirements, {"glibc": "2.39", **data, **lists, "indexes": []})
+    return replace(wants, indexes=tuple(indexes))
 
 
 # The chain of a definition and its parents (``from:``), and the overrides of a command.
@@ -399,15 +402,18 @@ def check(project: Project, definition: ImageDefinition) -> None:
 
     wants = definition.python
     lists = {"packages": wants.packages, "build": wants.build} if wants else {}
+    without = set(map(canonical, wants.without)) if wants else set()
     written: list[tuple[yaml_file.YamlPath, str]] = []
     written += ((("sources", name, "wheel"), each.requirement) for name, each in definition.wheel_sources.items())
     written += ((("python", key, number), text) for key, texts in lists.items() for number, text in enumerate(texts))
     wrong = []
     for path, text in written:
         try:
-            Requirement(text)
+            left_out = canonical(Requirement(text).name) in without
+            message = f"`{text}` is never installed: the package is also under `without`" if left_out else ""
         except InvalidRequirement as error:
             message = f"`{text}` is not a valid requirement: {str(error).splitlines()[0]}"
+        if message:
             wrong.append(Problem(location(project, definition.name, *path), message))
     require_no_problems(wrong)
 

@@ -299,7 +299,7 @@ class _Making:
                 explicit = explicit.replace("single_node_", "multi_node_", 1)
             if explicit in offered:
                 return explicit
-        preferred = ("multi_node_tp", "multi_node_dep", "multi_node_tep") if nodes > 1 else ()
+        preferred = ("multi_node_tp", "multi_node_tep") if nodes > 1 else ()
         return next((key for key in (*preferred, "single_node_tp", *offered) if key in offered), "single_node_tp")
 
     def _choose_features(self) -> tuple[list[str], list[str]]:

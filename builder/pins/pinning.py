@@ -203,6 +203,8 @@ def resolve_missing(
         rest = _with_closures(task, rest, inherited, below)
     if len(task.faults) > so_far and pins.python:
         return ResolvedPins(pins if brought else replace(pins, base=based.base), faults=tuple(task.faults))
+    if rest.python is None:  # only the closure shows whether the version of a wheel exists
+        rest = replace(rest, sources={n: pin for n, pin in rest.sources.items() if not isinstance(pin, WheelPin)})
     return ResolvedPins(replace(rest, base=based.base), task.patches, tuple(task.faults))
 
 
@@ -357,6 +359,7 @@ def _address(task: _Task, checkout: Path, source: GitSource) -> str:
         with contextlib.suppress(SourceError):
             task.resolver.commit("", url, source.ref)
             return url
+    foreign_files.refuse_shallow(checkout)
     return source.git
 
 
@@ -448,6 +451,8 @@ def _to_run(task: _Task, wants: PythonRequirements, pins: Pins, inherited: Seque
         exempt=exactly_requested(wants.packages) | {source.package for source in sources.values()},
     )
     resolved = python.resolve_closure(request, resolver.settings, inherited)
+    for warning in resolved.warnings:
+        resolver.say(f"{definition.name}: {warning}")
     if misfit := agreement.misfit_kernels((*inherited, *resolved.pin.packages)):
         raise SourceError(misfit, hint="set a version that fits under `python.packages` in image.yaml")
     if as_of and (resolved.pin.undated or not resolved.pin.as_of):
@@ -486,7 +491,10 @@ def _to_build(
         exempt=exactly_requested(wants.build),
     )
     installed = (*inherited, *(pins.python.packages if pins.python else ()))
-    return python.resolve_closure(request, task.resolver.settings, installed).pin
+    resolved = python.resolve_closure(request, task.resolver.settings, installed)
+    for warning in resolved.warnings:
+        task.resolver.say(f"{task.definition.name}: {warning}")
+    return resolved.pin
 
 
 def exactly_requested(requirements: tuple[str, ...]) -> frozenset[str]:

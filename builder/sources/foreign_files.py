@@ -228,12 +228,17 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
     ``folder`` is not the top of a checkout, or if a diff cannot represent the changes."""
     import tempfile
 
-    top = run_in_project(folder, "rev-parse", "--show-toplevel").text if folder.is_dir() else ""
-    commit = commit_of(folder) if top else ""
-    if not commit or not folder.samefile(top):
-        reason = f"{folder} lies inside the checkout {top}" if top else f"{folder} is not a git checkout with a commit"
+    missing = GitResult(1, b"", "the folder does not exist")
+    top = run_in_project(folder, "rev-parse", "--show-toplevel") if folder.is_dir() else missing
+    commit = "" if top.status else commit_of(folder)
+    if not commit or not folder.samefile(top.text):
+        reason = f"{folder} lies inside the checkout {top.text}"
+        if not commit:
+            why = f": {shorten(top.stderr)}" if top.status else ""
+            reason = f"{folder} is not a git checkout with a commit{why}"
         message = f"`path` does not name a checkout: {reason}"
-        raise SourceError(message, hint="correct the `path` of the source in image.yaml")
+        hint = "correct the `path` of the source in image.yaml; `git log` has to work in that folder"
+        raise SourceError(message, hint=hint)
     # A copy of the checkout's index: git then reads only changed files.
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         index, objects = f"{name}/index", _git(folder, "rev-parse", "--git-path", "objects")
@@ -253,6 +258,13 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
         message = f"{folder} has more than {LARGEST_PATCH >> 20} MiB of uncommitted changes"
         raise SourceError(message, hint="commit the changes, or list files that are not sources in .gitignore")
     return commit, diff
+
+
+def refuse_shallow(folder: Path) -> None:
+    """Raises SourceError if a checkout is a shallow clone: git cannot serve a commit without its history."""
+    if _git(folder, "rev-parse", "--is-shallow-repository") == "true":
+        message = f"{folder} is a shallow clone, and no remote has its commit, so git cannot read the commit's history"
+        raise SourceError(message, hint="complete the clone with `git fetch --unshallow`, or push its commit")
 
 
 def remotes_with(folder: Path, commit: str) -> tuple[str, ...]:

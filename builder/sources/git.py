@@ -190,6 +190,13 @@ _RULES = (
         "{url} does not answer",
         "check the network and HTTPS_PROXY, then run the command again",
     ),
+    # What git writes if the other side fails. The mirror is not at fault, and must not be replaced.
+    _Rule(
+        "incomplete",
+        r"on the remote side|(?m:^remote: (?:fatal|error): )",
+        "the repository at {url} is incomplete or damaged",
+        "complete it there; in a partial clone: `git fetch --refetch --no-filter`",
+    ),
     _Rule(
         "damaged",
         r"packed-refs|bad object|missing (?:blob|tree|commit|object)|corrupt|is empty|not a git repository"

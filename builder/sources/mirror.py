@@ -165,6 +165,10 @@ def list_refs(repository: GitRepository) -> RemoteRefs:
     result = run_remote(repository, ["ls-remote", "--quiet", "--heads", "--tags", "source"], seconds=ANSWER_SECONDS)
     for line in result.text.splitlines():
         commit, _, ref = line.partition("\t")
+        if len(commit) == 64:
+            url = repository.address.url
+            message = f"{url} names its objects by SHA-256, but builder pins only commits of 40 hex digits"
+            raise SourceError(message, hint="use a repository with the object format sha1, which is git's default")
         kind, _, name = ref.removeprefix("refs/").partition("/")
         if kind == "heads":
             refs.branches[name] = commit

@@ -63,10 +63,12 @@ class ClosureRequest:
 
 @dataclass(frozen=True)
 class ResolvedClosure:
-    """A resolved closure, with the address of the first suitable wheel of each package."""
+    """A resolved closure, with the address of the first suitable wheel of each package, and uv's ``warnings`` of yanked
+    releases and unknown extras."""
 
     pin: PythonPin
     addresses: Mapping[str, str]
+    warnings: tuple[str, ...] = ()
 
 
 def requested_packages(
@@ -150,7 +152,8 @@ def resolve_closure(
     pin = replace(
         _pin(lock, request.requested), as_of=effective, undated=tuple(sorted(without_date)) if effective else ()
     )
-    return ResolvedClosure(pin, addresses)
+    warnings = tuple(line.removeprefix("warning: ") for line in messages.splitlines() if _NOTABLE.match(line))
+    return ResolvedClosure(pin, addresses, warnings)
 
 
 def target_options(wants: PythonRequirements, platform: str) -> list[str]:
@@ -315,6 +318,7 @@ def variables(settings: UserSettings, links: Sequence[str]) -> dict[str, str]:
 # except files in a folder of wheels. An index without dates would thus provide nothing, or only old versions.
 
 _UNDATED = re.compile(r"warning: `(?P<file>[^`]+)` is missing an upload date.*")
+_NOTABLE = re.compile(r"warning: (?:`\S+` is yanked|The package `\S+` does not have an extra)")
 _PROGRESS = re.compile(r"Resolved \d+ packages? in .*")
 _SUFFIX = re.compile(r"(\.tar\.\w+|\.zip|\.tgz)$")
 # Each run of uv finds more packages without a date. The number of runs is the depth of the dependencies on that index.
@@ -338,14 +342,19 @@ def compile_as_of(
         lines = messages.splitlines()
         more = {_package(match["file"]) for match in map(_UNDATED.fullmatch, lines) if match} - undated
         if not more:
-            # The messages that ``--quiet`` keeps. Without it, uv names the packages without a date.
-            left = (line for line in lines if not (line.startswith("warning: ") or _PROGRESS.fullmatch(line)))
-            return lock, "\n".join(left).strip(), undated
+            return lock, _without_noise(lines), undated
         undated |= more
         if requested and requested <= undated:
             break
-    lock, messages = compile_closure(["--quiet"])
-    return lock, messages, None
+    lock, messages = compile_closure([])
+    return lock, _without_noise(messages.splitlines()), None
+
+
+def _without_noise(lines: Iterable[str]) -> str:
+    """uv's messages without its progress and without warnings that do not concern the request. Its ``--quiet`` would
+    leave out all warnings."""
+    left = (line for line in lines if _NOTABLE.match(line) or not line.startswith("warning: "))
+    return "\n".join(line for line in left if not _PROGRESS.fullmatch(line)).strip()
 
 
 def _package(file: str) -> str:

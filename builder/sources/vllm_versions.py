@@ -93,7 +93,7 @@ def _known(repository: GitRepository, digits: str) -> str:
 
 # The releases of a repository. Problems of a release appear in its first days: in the next patch release, or in issues.
 
-_FORMAT = "--format=%(refname:strip=2)%09%(creatordate:unix)%09%(committerdate:unix)%(*committerdate:unix)"
+_FORMAT = "--format=%(refname:strip=2):%(creatordate:unix):%(committerdate:unix)%(*committerdate:unix)"
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _releases(repository: GitRepository) -> list[Release]:
     mirror.update_tags(repository, mirror.list_refs(repository).tags)
     releases: dict[str, Release] = {}
     for line in run_checked(repository, ["for-each-ref", _FORMAT, "refs/tags"]).text.splitlines():
-        tag, created, committed = line.split("\t")
+        tag, created, committed = line.split(":")  # not in the name of a tag
         # A lightweight tag has only the date of its commit. An annotated tag may be older than its commit.
         seconds = [int(text) for text in (created, committed) if text]
         with suppress(ValueError, OverflowError, OSError):  # no date, or an invalid year

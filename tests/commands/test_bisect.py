@@ -89,7 +89,7 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
             os.killpg(process.pid, signal.SIGKILL)
     assert answers >= 4
     assert "to go" in builder("bisect", "status").stdout
-    assert "a bisection of small is not finished" in builder("bisect", "small", code=1).stderr
+    assert "is not finished" in builder("bisect", "small", code=1).stderr
 
     done = builder(*arguments, "--json")
     assert "continuing the bisection" in done.stderr
@@ -164,6 +164,21 @@ def test_a_planted_journal_starts_no_program_and_serves_no_recipe_from_elsewhere
     assert not mark.exists()
     assert containers.find_container(endpoint, name) is None
     assert left_over(endpoint, small) == []
+
+
+@pytest.mark.parametrize(("good", "bad", "goes_on"), [("1", "3", False), ("2", "3", False), ("1", "2", True)])
+def test_other_ends_do_not_continue_a_bisection(
+    good: str, bad: str, goes_on: bool, small: Project, builder: Command, repository: str, tmp_path: Path
+) -> None:
+    judge = tmp_path / "judge"
+    projects.write(judge, "#!/bin/sh\nexit 200\n")
+    judge.chmod(0o755)
+    small.bisecting.mkdir(parents=True)
+    begun = Judge("script", str(judge))
+    search.write_bisection(small, Bisection("small", repository, (1, 2), begun, "2026-11-20T22:00:00Z"))
+    done = builder("bisect", "small", "--good", good, "--bad", bad, "--run", str(judge), code=1)
+    refused = f"a bisection of small from {repository}:1 to {repository}:2 is not finished"
+    assert (refused in done.stderr) != goes_on
 
 
 @pytest.mark.long

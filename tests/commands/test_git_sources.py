@@ -230,6 +230,21 @@ def test_the_closures_follow_what_the_source_itself_says(
     assert builder("lock", "--check").stdout == "images.lock has every required pin\n"
 
 
+def test_each_package_that_moves_is_listed(small: Project, builder: Command, tmp_path: Path) -> None:
+    """Also where the number of packages and the newest upload stay."""
+    wheels = [make_wheel(tmp_path / "files", "serve", version) for version in ("1.0", "1.1")]
+    wheels.append(make_wheel(tmp_path / "files", "uv", "1.0"))
+    environ = {"PIP_INDEX_URL": make_index(tmp_path / "simple", wheels), "PIP_FIND_LINKS": ""}
+    image = small.root / "dockerfiles/small/image.yaml"
+    text = image.read_text(encoding="utf-8")
+    for version in ("1.0", "1.1"):
+        projects.write(image, text + f'python: {{version: "3.12", packages: [serve=={version}]}}\n')
+        said = builder("lock", "small", environ=environ).stdout
+    assert "small python: 2 packages, " in said
+    assert "Python packages: 1 up\n    up  serve  1.0 → 1.1\n" in said
+    assert builder("lock", "small", environ=environ).stdout == "nothing moved\n"
+
+
 @pytest.mark.long
 def test_two_targets_share_a_pull_request_that_is_frozen_for_the_first(
     small: Project, builder: Command, upstream: Upstream, repository: str

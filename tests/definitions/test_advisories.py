@@ -71,6 +71,7 @@ def test_an_entry_is_read_with_its_condition() -> None:
         ('">1"', '">many"', 'own.yaml:5:10: ">many" is not a comparison, such as ">=2" or ">=0.30,<0.34"'),
         ("{nodes:", "{any: [{node: 1}], nodes:", "own.yaml:5:17: no fact is called `node`; did you mean `nodes`?"),
         ("checked: 2026-11-26", "checked: yesterday", "own.yaml:7:3: `nccl-2.28.9.checked`: "),
+        ("checked: 2026-11-26", "checked: 2026-13-26", "own.yaml:7:3: 2026-13-26 is not a date"),
         ("https://github", "javascript://x", "own.yaml:6:13: `nccl-2.28.9.sources.0`: "),
         ("nccl-2.28.9:", "NCCL 2:", "own.yaml:1:1: unknown key `NCCL 2`"),
     ],

@@ -347,6 +347,25 @@ def test_every_other_is_reported_with_its_location(tmp_path: Path) -> None:
     assert all("` is not a valid requirement: " in line for line in lines)
 
 
+def test_white_space_around_a_requirement_is_no_part_of_it(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    python = 'python: {version: "3.12", packages: [" a >=1"], build: ["b\\t>=2 ", "c\\n"]}\n'
+    projects.write(tmp_path / "dockerfiles/small/image.yaml", projects.IMAGE.format(repository="small") + python)
+    wants = image.load_image(project, "small", "linux/amd64").python
+    assert wants
+    assert (wants.packages, wants.build) == (("a >=1",), ("b >=2", "c"))
+
+
+def test_a_package_is_not_both_installed_and_left_out(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    python = 'python: {version: "3.12", packages: [a-b>=1, c], build: [A_b], without: [A.B, d]}\n'
+    projects.write(tmp_path / "dockerfiles/small/image.yaml", projects.IMAGE.format(repository="small") + python)
+    with pytest.raises(FileProblemsError) as caught:
+        image.check(project, image.load_image(project, "small", "linux/amd64"))
+    ends = ("is never installed: the package is also under `without`" for _ in range(2))
+    assert [line.partition("` ")[2] for line in str(caught.value).splitlines()] == [*ends]
+
+
 def test_the_defaults_suit_a_gpu(tmp_path: Path) -> None:
     assert image.serve_settings(projects.make(tmp_path), "small") == ServeSettings("all", "host", "host", "16g")
     assert image.serve_settings(projects.make(tmp_path / "b"), "gone") == ServeSettings()

@@ -581,7 +581,9 @@ def test_a_version_that_no_wheel_has_is_an_error(definition_pins_project: Projec
         here = definition_pins_resolver(definition_pins_project, UserSettings(index_url=f"{served.url}/simple"))
         before = pinning.resolve_missing(definition, Pins(DEFINITION_PINS_BASE), (), here, {}).pins
         completed = pinning.resolve_missing(definition, before, (), here, {"vllm": "0.31.0"})
+        first = pinning.resolve_missing(definition, Pins(DEFINITION_PINS_BASE), (), here, {"vllm": "0.31.0"})
     assert (faults(completed), completed.pins) == (["python"], before)
+    assert (faults(first), first.pins) == (["python"], Pins(DEFINITION_PINS_BASE))
     error = pinning.error_of(completed.faults)
     assert "vllm==0.31.0" in error.message
 

@@ -340,7 +340,7 @@ class MovedBytes:
 
 
 def _put_in_place(work: Path, place: ResultPlace, revision: str, made: Mapping[str, RecordedFile]) -> None:
-    """Gives the result its name by one rename. An existing result stays."""
+    """Gives the result its name by one rename. In an existing result, which may be damaged, files are replaced."""
     fresh = work
     if place.is_cache:
         fresh = work / ".snapshot"
@@ -357,12 +357,22 @@ def _put_in_place(work: Path, place: ResultPlace, revision: str, made: Mapping[s
         for extra in work.iterdir():
             if extra.name not in made:
                 extra.unlink()
-    if not place.has(revision):
+    if place.has(revision):
+        for path in fresh.iterdir():
+            path.replace(place.folder(revision) / path.name)
+        sync_folder(place.folder(revision))
+    else:
         put_folder_in_place(fresh, place.folder(revision))
     if place.is_cache:
         make_folder(place.root / "refs")
         write_atomically(place.root / "refs" / "main", revision.encode())
     shutil.rmtree(work, ignore_errors=True)
+
+
+def is_whole(folder: Path, recorded: Mapping[str, RecordedFile]) -> bool:
+    """True if ``folder`` has every file with its size. The content is compared only by `verify`."""
+    files = ((folder / name, file.size) for name, file in recorded.items())
+    return all(path.is_file() and path.stat().st_size == size for path, size in files)
 
 
 def _blob(place: ResultPlace, file: RecordedFile) -> Path:

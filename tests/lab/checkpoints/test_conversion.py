@@ -349,6 +349,20 @@ def test_damage_is_found(making_kitchen: Kitchen) -> None:
     assert problems(making_kitchen) == ["not here"]
 
 
+@pytest.mark.parametrize("layout", ["the cache", "a folder"])
+def test_a_damaged_result_is_made_again(layout: str, making_kitchen: Kitchen) -> None:
+    if layout == "a folder":
+        making_kitchen.define(output=f"{{folder: {making_kitchen.folder / 'results'}}}")
+    folder = making_kitchen.build().folder
+    before = made.contents(folder)
+    (folder / "model_extra_tensors.safetensors").resolve().write_bytes(b"cut off")
+    (folder / "config.json").unlink()
+    assert checkpoints.plan_checkpoint(making_kitchen.workspace(), "hybrid").made is None
+    assert making_kitchen.build().seconds is not None
+    assert made.contents(folder) == before
+    assert problems(making_kitchen, full=True) == []
+
+
 def test_a_plan_after_a_build_has_nothing_to_do(making_kitchen: Kitchen) -> None:
     assert checkpoints.plan_checkpoint(making_kitchen.workspace(), "hybrid").made is None
     result = making_kitchen.build()

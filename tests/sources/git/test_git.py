@@ -95,6 +95,12 @@ DAMAGED = [
     "error: packfile ./objects/pack/pack-1.pack does not match index",
     "fatal: not a git repository: '/a/b.git'",
 ]
+# The server lacks objects: the mirror, which may hold the only copy of a pinned commit, is not at fault.
+INCOMPLETE = [
+    "fatal: git upload-pack: aborting due to possible repository corruption on the remote side.",
+    "remote: fatal: could not fetch dddddddddddddddddddddddddddddddddddddddd from promisor remote",
+    "remote: error: Could not read dddddddddddddddddddddddddddddddddddddddd",
+]
 
 
 @pytest.mark.parametrize(
@@ -105,6 +111,7 @@ DAMAGED = [
         *((message, "missing") for message in MISSING),
         *((message, "local") for message in LOCAL),
         *((message, "damaged") for message in DAMAGED),
+        *((message, "incomplete") for message in INCOMPLETE),
         ("fatal: something new", "other"),
     ],
 )

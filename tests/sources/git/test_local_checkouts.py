@@ -54,12 +54,24 @@ def test_changes_are_those_of_tracked_files_and_files_that_are_not_ignored(check
 
 def test_what_is_no_checkout_is_named(checkout: Path, tmp_path: Path) -> None:
     projects.write(checkout / "inside/x.py", "")
+    projects.write(tmp_path / "new/x.py", "")
+    git(tmp_path / "new", "init", "--quiet")
     for folder, reason in (
-        (tmp_path / "none", "is not a git checkout"),
+        (tmp_path / "none", "is not a git checkout with a commit: the folder does not exist"),
+        (tmp_path, "is not a git checkout with a commit: not a git repository"),
+        (tmp_path / "new", "is not a git checkout with a commit$"),
         (checkout / "inside", "lies inside the checkout"),
     ):
         with pytest.raises(SourceError, match=reason):
             foreign_files.read_checkout(folder)
+
+
+def test_a_shallow_clone_cannot_serve_its_commit(checkout: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "--quiet", "--depth=1", checkout.as_uri(), "shallow")
+    foreign_files.refuse_shallow(checkout)
+    with pytest.raises(SourceError, match="is a shallow clone") as caught:
+        foreign_files.refuse_shallow(tmp_path / "shallow")
+    assert "git fetch --unshallow" in caught.value.hint
 
 
 def test_a_submodule_or_another_repository_inside_has_to_be_as_it_was_committed(checkout: Path, tmp_path: Path) -> None:

@@ -517,6 +517,17 @@ def test_a_ref_that_is_not_there_is_refused(vllm: Vllm, ref: str) -> None:
 
 
 @pytest.mark.slow
+def test_a_repository_with_sha256_is_refused(tmp_path: Path) -> None:
+    own = Repository(tmp_path / "sha256.git")
+    own.path.mkdir()
+    own.git("init", "--quiet", "--bare", "--object-format=sha256")
+    commit = own.commit("refs/heads/main", "the first", {"a.py": "1\n"})
+    for ref in ("main", commit):
+        with pytest.raises(SourceError, match="names its objects by SHA-256"):
+            mirror.resolve_ref(mirror.locate(tmp_path / "mirrors", own.path.as_uri()), ref)
+
+
+@pytest.mark.slow
 def test_a_commit_that_is_not_there_is_refused(vllm: Vllm) -> None:
     with pytest.raises(MissingError, match=f"has no commit {'d' * 40}"):
         ref_resolution_resolve(vllm, "d" * 40)

@@ -99,6 +99,7 @@ def test_the_newest_that_is_old_enough_is_taken_and_younger_ones_are_named(vllm:
     tag(repository, "v0.21.0", 20, annotated=False)
     tag(repository, "v0.22.0", 22)
     tag(repository, "nightly-v0.23.0-20260401", 5)
+    repository.git("tag", "z-a-file", f"{vllm.history.main}:README.md")  # such a tag has no date
     choice = choose(vllm, 7, 23)
     assert choice.taken.tag == "v0.20.0"
     assert [release.tag for release in choice.too_young] == ["v0.22.0", "v0.21.0"]
