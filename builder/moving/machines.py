@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import queue
 import re
 import shlex
 import threading
@@ -52,35 +51,35 @@ def ask_machines(
 ) -> dict[str, T | BuilderError]:
     """Runs ``work`` for all nodes at once; returns the result or the BuilderError of each node. A node that does not
     answer within ``seconds`` gets a NodeError, and its thread ends with the process. Reports the missing nodes."""
-    results: queue.Queue[tuple[str, T | BaseException]] = queue.Queue()
-
-    def work_on(node: str, engine: Endpoint) -> None:
-        try:
-            results.put((node, work(node, engine)))
-        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
-            results.put((node, error))
-
-    for node, engine in engines.items():
-        threading.Thread(target=work_on, args=(node, engine), daemon=True).start()
-    began = time.monotonic()
-    answers: dict[str, T | BuilderError] = {}
-    moments = [moment for moment in (_SILENT_SECONDS, seconds) if moment <= seconds]
-    while len(answers) < len(engines) and moments:
-        try:
-            node, result = results.get(timeout=max(began + moments[0] - time.monotonic(), 0))
-        except queue.Empty:
-            if moments.pop(0) == _SILENT_SECONDS and moments:
-                waited_for = ", ".join(name for name in engines if name not in answers)
-                report(Message(f"waiting for {waited_for}, for at most {seconds:g} s"))
-            continue
-        if isinstance(result, BaseException) and not isinstance(result, BuilderError):
-            raise result
-        answers[node] = result
     overdue = NodeError(
         f"it did not answer within {seconds:g} s",
         hint=f"to wait longer: `--timeout SECONDS`, or `node_timeout` in {configuration.FILE}",
     )
-    return {node: answers.get(node, overdue) for node in engines}
+    answers: dict[str, T | BaseException] = {}
+
+    def work_on(node: str, engine: Endpoint) -> None:
+        try:
+            answers[node] = work(node, engine)
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+            answers[node] = error
+
+    threads = [threading.Thread(target=work_on, args=each, daemon=True) for each in engines.items()]
+    for thread in threads:
+        thread.start()
+    began = time.monotonic()
+    for moment in (min(_SILENT_SECONDS, seconds), seconds):
+        for thread in threads:
+            thread.join(max(began + moment - time.monotonic(), 0))
+        missing = ", ".join(node for node in engines if node not in answers)
+        if missing and moment < seconds:
+            report(Message(f"waiting for {missing}, for at most {seconds:g} s"))
+    results: dict[str, T | BuilderError] = {}
+    for node in engines:
+        answer = answers.get(node, overdue)
+        if isinstance(answer, BaseException) and not isinstance(answer, BuilderError):
+            raise answer
+        results[node] = answer
+    return results
 
 
 # A DGX Spark's own facts.

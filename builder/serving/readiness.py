@@ -233,7 +233,7 @@ def rollback_hint(project: Project, name: str | None) -> str:
         if start and start.outcome == "replaced":
             same = f"{before.image}, the image before, did not serve {name} either"
             return f"{same}; `builder why {name}` shows what changed"
-        return f"`builder rollback {name}` goes back to {before.image}; then `builder run` again"
+        return f"`builder rollback {name}` goes back to {before.image}; then run the command again"
     if model and model.previous:
         return f"no earlier image of {name} can replace this one: see the log"
     return f"{name or 'this recipe'} was never paired with another image: see the log"
