@@ -181,7 +181,7 @@ def _json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise EngineError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        hint = "Docker cannot read this file either; repair the file"
+        hint = "repair the file: Docker cannot read it either"
         raise EngineError(f"{path} is not valid JSON: {error}", hint=hint) from None
     return value if isinstance(value, dict) else {}
 

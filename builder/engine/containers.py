@@ -288,9 +288,9 @@ class LogLine:
     text: str
 
 
-def find_container(endpoint: Endpoint, name: str) -> Service | None:
+def find_container(endpoint: Endpoint, name: str, timeout: float = 60) -> Service | None:
     with suppress(EngineMissingError):
-        service = _service(request(endpoint, "GET", f"/containers/{quoted(name)}/json"))
+        service = _service(request(endpoint, "GET", f"/containers/{quoted(name)}/json", timeout=timeout))
         if name in {service.name, service.id}:  # the engine also accepts a prefix of an id
             return service
     return None
@@ -307,7 +307,7 @@ def service_process(endpoint: Endpoint, container: str) -> tuple[tuple[str, ...]
 def labelled(endpoint: Endpoint, label: str, timeout: float = 60) -> tuple[Service, ...]:
     listing = container_listing(endpoint, label, timeout)
     # A container may be removed during the loop.
-    services = [service for container in listing if (service := find_container(endpoint, container["Id"]))]
+    services = [service for each in listing if (service := find_container(endpoint, each["Id"], timeout))]
     return tuple(sorted(services, key=lambda service: service.name))
 
 

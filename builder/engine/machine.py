@@ -77,7 +77,7 @@ def _error(host: str, done: subprocess.CompletedProcess[str]) -> NodeError:
         return NodeError(f"{_name(host)}: {reason}")
     login = _login(host)
     if re.search("(?i)permission denied|host key|authentication", done.stderr):
-        hint = f"run `ssh {login}` once: compare the key that it shows; for a password: `ssh-copy-id {login}`"
+        hint = f"run `ssh {login}` once, and compare the key that it shows; for a password: `ssh-copy-id {login}`"
     else:
         hint = f"check that the machine is on, and its address in builder.yaml: `ssh {login}` must work"
     return NodeError(f"ssh to {_name(host)} fails: {reason}", hint=hint)

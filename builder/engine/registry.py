@@ -52,7 +52,7 @@ def auth_headers(reference: str) -> dict[str, str]:
 
 WAIT = 20.0  # seconds
 _COPY_WAIT = 24 * 3600.0
-HINT = "check the name and the network, that the registry runs, and that you are logged in (`docker login`)"
+HINT = "check the name, the network and your login (`docker login`), and that the registry runs"
 _UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
 
 
@@ -136,7 +136,7 @@ def on_day(endpoint: Endpoint, reference: str) -> str:
         return f"{name}:{of_day[-1]}"
     before, after = [tag for its_day, tag in dated if its_day < day], [tag for its_day, tag in dated if its_day > day]
     beside = " and ".join([*before[-1:], *after[:1]])
-    why = f"the nearest are {beside}" if beside else "none of its tags has a date"
+    why = f"the nearest: {beside}" if beside else "none of its tags has a date"
     raise SourceError(f"{name} has no image of {day}: {why}", hint=f"`builder bases {name}` lists its images")
 
 

@@ -183,7 +183,7 @@ def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archiv
         if digest := archives.digest_of(inside):
             blobs[digest] = member
         elif inside not in expected:
-            raise ValueError(f"it contains `{printable(inside)}`, which does not belong there")
+            raise ValueError(f"it contains `{printable(inside)}`, which does not belong in an archive")
     files = _files(file, members, about["files"])
     part = lock_file.parse_bytes(files.pop(LOCK).content, LOCK)
     name = _name(about["image"])
@@ -255,7 +255,7 @@ def _files(file: IO[bytes], members: Mapping[str, Member], checksums: Mapping[st
         raise ValueError(f"its files are more than {plan_model.LARGEST_BUILD:,} bytes")
     for name, digest in checksums.items():
         if name != LOCK and not name.startswith(BUILD):
-            raise ValueError(f"`{printable(name)}` does not belong there")
+            raise ValueError(f"`{printable(name)}` does not belong in its list of files")
         content = _content(file, members[name], plan_model.LARGEST_FILE)
         if sha256(content).hexdigest() != digest:
             raise ValueError(f"the content of {printable(name)} does not match its checksum")

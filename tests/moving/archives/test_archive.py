@@ -190,8 +190,8 @@ def _add(name: str, content: bytes = b"more") -> Change:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_add("notes.txt"), "does not belong there"),
-        (_add("builder/build/more"), "does not belong there"),
+        (_add("notes.txt"), "does not belong in an archive"),
+        (_add("builder/build/more"), "does not belong in an archive"),
         (_add(archives.blob_name(digest(b"more"))), "no image in it uses sha256:"),
         (_drop(archives.blob_name(digest(LAYERS[2]))), "it lacks sha256:"),
         (_drop(archives.blob_name(digest(_CONFIG))), "it lacks sha256:"),
@@ -207,8 +207,8 @@ def _add(name: str, content: bytes = b"more") -> Change:
         (_about(image="../small:2"), "it does not name a numbered image"),
         (_about(image="small:0"), "it does not name a numbered image"),
         (_about(manifest={"mediaType": _TYPE, "digest": "sha256:../../x", "size": 1}), "no valid digest or size"),
-        (_about(files={"builder/../../x": "0"}), "does not belong there"),
-        (_about(files=[]), "does not belong there"),
+        (_about(files={"builder/../../x": "0"}), "does not belong"),
+        (_about(files=[]), "does not belong"),
         (_about(files=None), "has an unknown form"),
         (_add("builder/archive.json", b"[1]"), "has an unknown form"),
         (_add("builder/archive.json", b"{"), "has an unknown form"),
