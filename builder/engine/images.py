@@ -378,12 +378,12 @@ def cached_tags(endpoint: Endpoint, references: Iterable[str], path: Path) -> di
     # The identity of an event: its time (nanoseconds since 1970, by the engine's clock) and the id of its object.
     markers = [[event.get("timeNano"), (event.get("Actor") or {}).get("ID")] for event in events]
     cache = load_cache(path).get(_TAGS, {})
-    marker, known = cache.get("marker"), cache.get("tags")
-    asked = {"host": endpoint.host, "references": patterns}
-    is_same = asked.items() <= cache.items() and isinstance(known, dict) and marker in markers
+    marker, stored = cache.get("marker"), cache.get("tags")
+    requested = {"host": endpoint.host, "references": patterns}
+    is_same = requested.items() <= cache.items() and isinstance(stored, dict) and marker in markers
     is_current = is_same and not any(map(_may_change_names, events[markers.index(marker) + 1 :]))
-    tags: dict[str, str] = known if is_current else image_tags(endpoint, patterns)
-    content = {**asked, "marker": markers[-1] if markers else None, "tags": tags}
+    tags: dict[str, str] = stored if is_current else image_tags(endpoint, patterns)
+    content = {**requested, "marker": markers[-1] if markers else None, "tags": tags}
     if markers and content != cache:
         store_cache(path, _TAGS, content)
     return tags

@@ -265,25 +265,25 @@ def read_installed(endpoint: Endpoint, image: str, labels: Mapping[str, str], pl
         return _software(executable, _answer(container, f"{image} cannot be read", argv, _Contents))
 
 
-def _software(executable: str, found: _Contents) -> InstalledSoftware:
+def _software(executable: str, contents: _Contents) -> InstalledSoftware:
     """The software in an image. Packages without a valid name or version are left out."""
     packages = {
         _canonical(name): version
-        for name, version in found.packages.items()
+        for name, version in contents.packages.items()
         if _PACKAGE_NAME.fullmatch(name) and _PACKAGE_VERSION.fullmatch(version)
     }
-    metadata = _plain_values(found.metadata)
+    metadata = _plain_values(contents.metadata)
     stated = {
-        "vllm": (found.vllm, found.commit, metadata.get("vllm_commit", "")),
-        "flashinfer": (found.flashinfer, metadata.get("flashinfer_commit", "")),
+        "vllm": (contents.vllm, contents.commit, metadata.get("vllm_commit", "")),
+        "flashinfer": (contents.flashinfer, metadata.get("flashinfer_commit", "")),
     }
     sources = {
         source: InstalledPackage(packages[package], _commit_of(packages[package], *stated[source]))
         for source, package in _SOURCES.items()
         if package in packages
     }
-    requires = {_canonical(name): needs for name, needs in found.requires.items()}
-    return InstalledSoftware(found.python, executable, dict(sorted(packages.items())), requires, sources, metadata)
+    requires = {_canonical(name): needs for name, needs in contents.requires.items()}
+    return InstalledSoftware(contents.python, executable, dict(sorted(packages.items())), requires, sources, metadata)
 
 
 def _canonical(name: str) -> str:
