@@ -105,9 +105,9 @@ def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool) -> 
 def preview_run(workspace: Workspace, request: ServeRequest) -> PreparedServer:
     """The server that `run` would start. Starts nothing."""
     prepared = preparation.prepare(workspace, request)
-    if not starting.is_running(prepared):
-        leaving = tuple(filter(None, starting.existing_containers(prepared)))
-        starting.require_room(workspace, prepared, leaving)
+    existing = starting.existing_containers(prepared)
+    if not starting.is_running(prepared, existing):
+        starting.require_room(workspace, prepared, tuple(filter(None, existing)))
     return prepared
 
 
@@ -305,7 +305,7 @@ def restart_server(workspace: Workspace, request: ServeRequest, *, detach: bool)
     prepared = preparation.prepare(workspace, request)
     candidates_of_interrupted_upgrade(workspace, prepared.selection.recipe.file)
     leaving = tuple(member.service for member in server.members) if server else ()
-    if server or not starting.is_running(prepared):
+    if server or not starting.is_running(prepared, starting.existing_containers(prepared)):
         starting.require_room(workspace, prepared, leaving)
     if server:
         starting.require_free_port(prepared, leaving=[service.name for service in leaving])

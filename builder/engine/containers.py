@@ -329,9 +329,7 @@ def start_service(endpoint: Endpoint, container: str) -> None:
 
 def stop_container(endpoint: Endpoint, container: str, seconds: int) -> Service | None:
     """Stops a container with its own signal, kills it after ``seconds``, and removes it; returns its last state."""
-    with suppress(EngineMissingError):
-        path, timeout = f"/containers/{container}/stop", seconds + _STOP_SLACK
-        request(endpoint, "POST", path, query={"t": seconds}, timeout=timeout)
+    _stop(endpoint, container, seconds)
     ended = find_container(endpoint, container)
     remove_container(endpoint, container)
     return ended
@@ -344,6 +342,11 @@ def halt_container(endpoint: Endpoint, container: str, seconds: int) -> None:
     with suppress(EngineMissingError):
         policy = {"RestartPolicy": {"Name": "always"}}
         request(endpoint, "POST", f"/containers/{container}/update", body=policy)
+    _stop(endpoint, container, seconds)
+
+
+def _stop(endpoint: Endpoint, container: str, seconds: int) -> None:
+    with suppress(EngineMissingError):
         path, timeout = f"/containers/{container}/stop", seconds + _STOP_SLACK
         request(endpoint, "POST", path, query={"t": seconds}, timeout=timeout)
 

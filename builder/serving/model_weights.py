@@ -38,7 +38,8 @@ def to_record(project: Project, environ: Mapping[str, str], model: str, recipe: 
     """Returns the revision for a new pairing. For a checkpoint, this is the latest one (``NAME@REVISION``). Otherwise
     it is the commit in the cache of the revision that the recipe requests, else that revision as written."""
     if recipe and recipe.checkpoint and recipe.model == model:
-        return latest_weights(project, recipe.checkpoint)
+        newest = latest_weights(project, recipe.checkpoint)
+        return str(newest) if newest else None
     requested = recipe.revision if recipe and recipe.model == model else None
     return hub_cache.revision(environ, model, requested or hub_cache.MAIN) or requested
 
@@ -156,10 +157,10 @@ class ServedWeights:
     requested: str = ""
 
 
-def latest_weights(project: Project, name: str) -> str | None:
-    """The newest revision of a checkpoint, as a pairing names it; None if the checkpoint was never made."""
+def latest_weights(project: Project, name: str) -> CheckpointName | None:
+    """The newest revision of a checkpoint; None if the checkpoint was never made."""
     revision = checkpoints_lock.read_checkpoints_lock(project).current(name)
-    return str(checkpoints_lock.CheckpointName(name, revision)) if revision else None
+    return checkpoints_lock.CheckpointName(name, revision) if revision else None
 
 
 def paired_revision(lock: Lock, selection: ServedImage) -> str | None:
@@ -182,7 +183,7 @@ def served_weights(
     paired = paired_revision(lock, selection)
     if paired and checkpoints_lock.parse_name(paired) is None:
         return ServedWeights(replace(recipe, revision=paired))
-    name = checkpoints_lock.parse_name(paired or latest_weights(project, recipe.checkpoint) or "")
+    name = checkpoints_lock.parse_name(paired) if paired else latest_weights(project, recipe.checkpoint)
     made = checkpoints_lock.read_checkpoints_lock(project).find(name.name, name.revision) if name else None
     if name is None or made is None:
         what = name.short if name else f"the checkpoint {recipe.checkpoint}"
@@ -237,7 +238,7 @@ def weights_warning(project: Project, lock: Lock, selection: ServedImage) -> str
     paired = paired_revision(lock, selection)
     if recipe.checkpoint is None or paired is None:
         return ""
-    newest = checkpoints_lock.parse_name(latest_weights(project, recipe.checkpoint) or "")
+    newest = latest_weights(project, recipe.checkpoint)
     name = checkpoints_lock.parse_name(paired)
     if newest is None or name == newest:
         return ""

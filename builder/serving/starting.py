@@ -162,9 +162,10 @@ def start_server(prepared: PreparedServer, environ: Mapping[str, str], report: R
     """Starts the server without waiting for an answer; does nothing if it already runs with these settings. Raises
     ConflictError if it runs with other settings, or its port or name is taken. A failed start leaves nothing behind."""
     environ = {**environ, **prepared.secrets}
-    pairs = zip(prepared.containers, existing_containers(prepared), strict=True)
+    services = existing_containers(prepared)
+    pairs = zip(prepared.containers, services, strict=True)
     existing = [ServerMember(planned.engine, service) for planned, service in pairs if service]
-    if is_running(prepared):
+    if is_running(prepared, services):
         return StartedServer(RunningServer(tuple(existing)), prepared.selection, was_running=True)
     require_free_port(prepared, leaving=[member.service.name for member in existing])
     remove_server(RunningServer(tuple(existing)))
@@ -220,12 +221,12 @@ def _has_mods(planned: PlannedContainer, service: Service, tried: Sequence[Mod])
         return True
 
 
-def is_running(prepared: PreparedServer) -> bool:
-    """True if all containers run with these settings, and no container waits for mods. A container that waits is
-    started again: the command that should have applied the mods was killed, or loses its container now. Raises
+def is_running(prepared: PreparedServer, existing: Sequence[Service | None]) -> bool:
+    """True if all ``existing`` containers run with these settings, and no container waits for mods. A container that
+    waits is started again: the command that should have applied the mods was killed, or loses its container now. Raises
     ConflictError if some run with other settings, or another container has the name."""
     up = []
-    for planned, service in zip(prepared.containers, existing_containers(prepared), strict=True):
+    for planned, service in zip(prepared.containers, existing, strict=True):
         if service is not None and LABEL not in service.labels:
             where = f" on node {planned.engine.node}" if planned.engine.node else ""
             message = f"another container{where}, not made by builder, is called {service.name}"
