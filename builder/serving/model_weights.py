@@ -322,12 +322,12 @@ def source_weights_of(
     if written.model and recorded.commit:
         requested, inside = f"{written.model}@{recorded.commit}", f"/snapshots/{recorded.commit}"
         mounted = hub_cache.folder(environ, written.model)
-    _require_whole(Path(f"{mounted}{inside}"), written, recorded)
+    _require_whole(definition.name, Path(f"{mounted}{inside}"), written, recorded)
     recipe = _serving(replace(selection.recipe, checkpoint=None), f"{_SOURCE}{inside}", f"{mounted}:{_SOURCE}:ro")
     return replace(served, recipe=recipe, requested=requested)
 
 
-def _require_whole(folder: Path, written: CheckpointSource, recorded: RecordedSource) -> None:
+def _require_whole(name: str, folder: Path, written: CheckpointSource, recorded: RecordedSource) -> None:
     """Raises ImageStateError if files are missing or have changed. Files may be missing because a build fetches only
     what it needs."""
     from builder.sources.safetensors_files import LARGEST_INDEX, NAME, HeaderError, parse_index
@@ -340,15 +340,15 @@ def _require_whole(folder: Path, written: CheckpointSource, recorded: RecordedSo
             again = f"`hf download {written.model} --revision {recorded.commit} --force-download` fetches it again"
             hint = again if written.model else f"copy the file into {folder} again"
             raise ImageStateError(f"{folder / NAME} is damaged: {error}", hint=hint) from None
-    if missing := sorted(name for name in wanted if not (folder / name).exists()):
+    if missing := sorted(path for path in wanted if not (folder / path).exists()):
         fetches = f"`hf download {written.model} --revision {recorded.commit}` fetches all files"
         lacks = "1 file is" if len(missing) == 1 else f"{len(missing)} files are"
         message = f"{written} is not complete on this machine: {lacks} missing, such as {missing[0]}"
         raise ImageStateError(message, hint=fetches if written.model else f"the files belong in {folder}")
-    for name, file in recorded.files.items():
-        if (folder / name).stat().st_size != file.size:
-            message = f"{folder / name} has changed size since the checkpoint was made from it"
-            hint = "`builder checkpoints build NAME --update` makes the checkpoint from the current source"
+    for path, file in recorded.files.items():
+        if (folder / path).stat().st_size != file.size:
+            message = f"{folder / path} has changed size since the checkpoint was made from it"
+            hint = f"`builder checkpoints build {name} --update` makes the checkpoint from the current source"
             raise ImageStateError(message, hint=hint)
 
 
