@@ -13,7 +13,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.base import files
+from builder.base import files, records
 from builder.base.errors import ConflictError, ImageStateError
 from builder.base.values import dataclass
 from builder.base.words import sha256_of
@@ -34,26 +34,21 @@ if TYPE_CHECKING:
 
 # A file that caches facts about an engine between runs. It may be deleted at any time.
 
-_VERSION = 1
-_LARGEST = 64 << 20
+_HEAD = {"version": 1}
 
 
-def load_cache(path: Path) -> dict[str, Any]:
+def load_cache(path: Path) -> dict[str, dict[str, Any]]:
     """Returns the sections of the file; empty if the file is missing, damaged or has another version."""
     try:
-        value = json.loads(files.read_plain_file(path, _LARGEST))
-    except (OSError, ValueError, RecursionError):
+        return records.read_file(path, dict[str, dict[str, Any]], _HEAD)
+    except (OSError, records.RecordError):
         return {}
-    if not isinstance(value, dict) or value.get("version") != _VERSION:
-        return {}
-    return {key: section for key, section in value.items() if isinstance(section, dict)}
 
 
 def store_cache(path: Path, section: str, content: dict[str, Any]) -> None:
     """Replaces one section; the other sections of the file are unchanged. If two processes write at once, the later one
     wins. If the folder cannot be written to, nothing happens, and the next run is slower."""
-    value = {**load_cache(path), "version": _VERSION, section: content}
-    files.write_state(path, json.dumps(value).encode())
+    files.write_state(path, json.dumps({**_HEAD, **load_cache(path), section: content}).encode())
 
 
 # Splits image references, ``[HOST[:PORT]/]PATH[:TAG][@DIGEST]``.
@@ -377,7 +372,7 @@ def cached_tags(endpoint: Endpoint, references: Iterable[str], path: Path) -> di
     events = list(objects([raw(endpoint, "GET", "/events", query=query, timeout=10)]))
     # The identity of an event: its time (nanoseconds since 1970, by the engine's clock) and the id of its object.
     markers = [[event.get("timeNano"), (event.get("Actor") or {}).get("ID")] for event in events]
-    cache = load_cache(path).get(_TAGS, {})
+    cache: Any = load_cache(path).get(_TAGS, {})
     marker, stored = cache.get("marker"), cache.get("tags")
     requested = {"host": endpoint.host, "references": patterns}
     is_same = requested.items() <= cache.items() and isinstance(stored, dict) and marker in markers
