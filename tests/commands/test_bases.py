@@ -126,7 +126,7 @@ def test_a_base_is_pinned_by_its_day(published: Published, small: Project, build
     assert "fixes the day of its base" in failed.stderr
     base_of(small, f"{image}@2026-09-21")
     failed = builder("build", "small", code=6)
-    assert "no image of 2026-09-21: the nearest: 2026092002 and 20260922" in " ".join(failed.stderr.split())
+    assert "no image of 2026-09-21: the nearest are 2026092002 and 20260922" in " ".join(failed.stderr.split())
 
     base_of(small, f"{image}:latest")
     builder("lock", "small", "--update", "base=2026-09-19")
