@@ -41,7 +41,7 @@ StrictModes no
 PermitRootLogin prohibit-password
 SetEnv HOME={home} DOCKER_HOST=unix:///node/docker.sock {folders}
 """
-_FOLDERS = "BUILDER_SYSFS=/node-sys BUILDER_DEV=/node-dev BUILDER_PROC=/node-proc"
+_FOLDERS = "BUILDER_SYSFS=/node-sys BUILDER_DEV=/node-dev BUILDER_ROOT=/node-root"
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _serve_ssh(endpoint: Endpoint, made: Machine, image: str, folder: Path) -> N
         made.node.environ["BUILDER_ENGINE_RUN"]: "/node",
         str(programs / "root/usr/bin/docker"): "/usr/bin/docker:ro",
         f"{made.folder}/dev": "/node-dev",
-        f"{made.folder}/proc": "/node-proc:ro",
+        f"{made.folder}/proc": "/node-root/proc:ro",
         f"{made.folder}/home": f"{made.folder}/home",
         f"{made.folder}/sys": "/node-sys:ro",
     }

@@ -206,9 +206,9 @@ def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None
     restarts."""
     own = running.pick(workspace.project, running.find_all(workspace), text)
     if own is None:
-        starting.require_room(prepared, (), workspace.report)
-    elif not starting.fits_beside(prepared):
-        starting.require_room(prepared, tuple(member.service for member in own.members), workspace.report)
+        starting.require_room(workspace, prepared, ())
+    elif not starting.fits_beside(workspace, prepared):
+        starting.require_room(workspace, prepared, tuple(member.service for member in own.members))
         workspace.report(Message(f"stopping {own.name}: there is not enough memory for both servers"))
         for member in own.members:
             containers.halt_container(member.engine, member.service.id, STOPPING_SECONDS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import words
@@ -84,9 +83,9 @@ class ServeResult:
     put_back_reason: str = ""
 
 
-def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = starting.PROC) -> ServeResult:
+def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool) -> ServeResult:
     """Serves a recipe or a model with its paired image, and waits for the first answer unless ``detach``. If the engine
-    lacks the number, the image is brought back first. ``proc`` is the machine's /proc, which shows the memory."""
+    lacks the number, the image is brought back first."""
     selection = preparation.selected(workspace.project, request)
     if isinstance(selection, SelectedImage) and not request.nodes:
         from builder.commands import rollback
@@ -95,7 +94,7 @@ def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool, pro
         preparation.settings(workspace.project, selection, request, workspace.environment)
         rollback.bring_back(workspace, lock_file.read_project_lock(workspace.project), selection.image)
     candidates_of_interrupted_upgrade(workspace, selection.recipe.file)
-    prepared = preview_run(workspace, request, proc=proc)
+    prepared = preview_run(workspace, request)
     limit = None
     if request.image:  # a number to measure, not necessarily the paired one
         lock = lock_file.read_project_lock(workspace.project)
@@ -103,12 +102,12 @@ def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool, pro
     return _serve(workspace, request, prepared, detach=detach, limit=limit)
 
 
-def preview_run(workspace: Workspace, request: ServeRequest, *, proc: Path = starting.PROC) -> PreparedServer:
+def preview_run(workspace: Workspace, request: ServeRequest) -> PreparedServer:
     """The server that `run` would start. Starts nothing."""
     prepared = preparation.prepare(workspace, request)
-    if not starting.is_running(prepared):
-        leaving = tuple(filter(None, starting.existing_containers(prepared)))
-        starting.require_room(prepared, leaving, workspace.report, proc)
+    existing = starting.existing_containers(prepared)
+    if not starting.is_running(prepared, existing):
+        starting.require_room(workspace, prepared, tuple(filter(None, existing)))
     return prepared
 
 
@@ -298,9 +297,7 @@ def _record_going_back(workspace: Workspace, served: SelectedImage, before: Sele
 # The restart command: starts a server again with its earlier request, from the image that is now paired.
 
 
-def restart_server(
-    workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = starting.PROC
-) -> ServeResult:
+def restart_server(workspace: Workspace, request: ServeRequest, *, detach: bool) -> ServeResult:
     """Stops the server called ``request.text`` and starts it with its earlier request, overridden by ``request``.
     Without a running server, starts one. Checks everything possible before the server stops."""
     server = running.pick(workspace.project, running.find_all(workspace), request.text)
@@ -308,8 +305,8 @@ def restart_server(
     prepared = preparation.prepare(workspace, request)
     candidates_of_interrupted_upgrade(workspace, prepared.selection.recipe.file)
     leaving = tuple(member.service for member in server.members) if server else ()
-    if server or not starting.is_running(prepared):
-        starting.require_room(prepared, leaving, workspace.report, proc)
+    if server or not starting.is_running(prepared, starting.existing_containers(prepared)):
+        starting.require_room(workspace, prepared, leaving)
     if server:
         starting.require_free_port(prepared, leaving=[service.name for service in leaving])
         if server.head.service.is_up:

@@ -97,14 +97,6 @@ class _CopyJob:
     current: bool
     project: claims.ProjectIdentity
 
-    @contextmanager
-    def failure_reported(self, node: str) -> Iterator[None]:
-        try:
-            yield
-        except BuilderError as error:
-            self.tell(node, f"failed: {error.message}")
-            raise
-
     def report(self, node: str, event: object) -> None:
         self.workspace.report(NodeEvent(node, event))
 
@@ -160,14 +152,13 @@ def _has_already(job: _CopyJob, address: str | None, node: str, engine: Endpoint
     """True if the node has the image. Before anything is sent, raises BuilderError if the node does not answer or has a
     different image with this number. Without an ``address`` in builder.yaml, also raises it if the node cannot reach a
     temporary registry."""
-    with job.failure_reported(node):
-        if adopted.is_present(engine, job.name, job.recorded):
-            _point_latest(job, engine)
-            job.tell(node, "already has the image")
-            return True
-        if not address:
-            transfer.require_route(engine)
-        return False
+    if adopted.is_present(engine, job.name, job.recorded):
+        _point_latest(job, engine)
+        job.tell(node, "already has the image")
+        return True
+    if not address:
+        transfer.require_route(engine)
+    return False
 
 
 @contextmanager
@@ -186,13 +177,12 @@ def _source_registry(job: _CopyJob, address: str | None) -> Iterator[tuple[named
 
 def _pull(job: _CopyJob, source: named_registry.Registry, digest: str, node: str, engine: Endpoint) -> PulledLayers:
     began = time.monotonic()
-    with job.failure_reported(node):
-        claims.require_number(engine, job.project, job.name, job.recorded.fingerprint)
-        to_source = transfer.to_loopback(engine, int(source.address.rpartition(":")[2])) if source.private else None
-        with to_source or nullcontext() as port:
-            reachable = named_registry.Registry(f"127.0.0.1:{port}", private=True) if port else source
-            layers = named_registry.pull(engine, reachable, job.name, job.recorded, digest, partial(job.report, node))
-        _point_latest(job, engine)
+    claims.require_number(engine, job.project, job.name, job.recorded.fingerprint)
+    to_source = transfer.to_loopback(engine, int(source.address.rpartition(":")[2])) if source.private else None
+    with to_source or nullcontext() as port:
+        reachable = named_registry.Registry(f"127.0.0.1:{port}", private=True) if port else source
+        layers = named_registry.pull(engine, reachable, job.name, job.recorded, digest, partial(job.report, node))
+    _point_latest(job, engine)
     job.tell(node, f"has the image now; {layers} copied in {words.duration_text(time.monotonic() - began)}")
     return layers
 

@@ -97,7 +97,7 @@ def read_image(top: Descriptor, get: ReadBlob) -> tuple[Manifest, dict[str, int]
         if not is_attestation(entry):
             images.append(manifest)
     if len(images) != 1:
-        raise ValueError("it is for several platforms")
+        raise ValueError("it contains images for several platforms")
     return images[0], sizes
 
 

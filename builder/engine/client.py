@@ -102,17 +102,21 @@ def find_endpoint(environ: Mapping[str, str]) -> Endpoint:
     """Returns the engine that the environment variables and docker's configuration select, without connecting to it.
     The order is docker's own, except that the private engine of ``scripts/engine`` precedes the current context: the
     script starts it only if no engine with buildx answered. Raises EngineError for a context that does not exist."""
-    private = _private(environ, "the private engine of scripts/engine")
+    # The private engine of ``scripts/engine`` may be stopped.
+    socket_file = Path(environ.get("BUILDER_ENGINE_RUN") or "/run/builder-engine") / "docker.sock"
+    home = Path(environ.get("BUILDER_ENGINE_HOME") or "/var/lib/builder-engine")
+    origin = "the private engine of scripts/engine"
+    private = Endpoint(f"unix://{socket_file}", (str(home / "bin" / "docker-buildx"),), origin)
     if host := environ.get("DOCKER_HOST"):
         if host == private.host:
-            return _private(environ, "DOCKER_HOST")
+            return replace(private, origin="DOCKER_HOST")
         verify = bool(environ.get("DOCKER_TLS_VERIFY"))
         folder = environ.get("DOCKER_CERT_PATH") or str(_config_folder(environ))
         tls = folder if verify or environ.get("DOCKER_TLS") else ""
         return Endpoint(host, _PLUGIN, "DOCKER_HOST", tls, verify)
     if context := environ.get("DOCKER_CONTEXT"):
         return _context(environ, context, "DOCKER_CONTEXT")
-    if Path(private.host.removeprefix("unix://")).is_socket():
+    if socket_file.is_socket():
         return private
     config = _config_folder(environ) / "config.json"
     current = _json(config).get("currentContext")
@@ -139,13 +143,6 @@ def environment(endpoint: Endpoint) -> dict[str, str]:
         if endpoint.tls_verify:
             variables["DOCKER_TLS_VERIFY"] = "1"
     return variables
-
-
-def _private(environ: Mapping[str, str], origin: str) -> Endpoint:
-    """The private engine of ``scripts/engine``, which may be stopped."""
-    socket_file = Path(environ.get("BUILDER_ENGINE_RUN") or "/run/builder-engine") / "docker.sock"
-    home = Path(environ.get("BUILDER_ENGINE_HOME") or "/var/lib/builder-engine")
-    return Endpoint(f"unix://{socket_file}", (str(home / "bin" / "docker-buildx"),), origin)
 
 
 def _config_folder(environ: Mapping[str, str]) -> Path:
@@ -181,7 +178,7 @@ def _json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise EngineError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        hint = "Docker cannot read this file either; repair the file"
+        hint = "repair the file: Docker cannot read it either"
         raise EngineError(f"{path} is not valid JSON: {error}", hint=hint) from None
     return value if isinstance(value, dict) else {}
 

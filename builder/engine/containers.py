@@ -288,9 +288,9 @@ class LogLine:
     text: str
 
 
-def find_container(endpoint: Endpoint, name: str) -> Service | None:
+def find_container(endpoint: Endpoint, name: str, timeout: float = 60) -> Service | None:
     with suppress(EngineMissingError):
-        service = _service(request(endpoint, "GET", f"/containers/{quoted(name)}/json"))
+        service = _service(request(endpoint, "GET", f"/containers/{quoted(name)}/json", timeout=timeout))
         if name in {service.name, service.id}:  # the engine also accepts a prefix of an id
             return service
     return None
@@ -307,7 +307,7 @@ def service_process(endpoint: Endpoint, container: str) -> tuple[tuple[str, ...]
 def labelled(endpoint: Endpoint, label: str, timeout: float = 60) -> tuple[Service, ...]:
     listing = container_listing(endpoint, label, timeout)
     # A container may be removed during the loop.
-    services = [service for container in listing if (service := find_container(endpoint, container["Id"]))]
+    services = [service for each in listing if (service := find_container(endpoint, each["Id"], timeout))]
     return tuple(sorted(services, key=lambda service: service.name))
 
 
@@ -329,9 +329,7 @@ def start_service(endpoint: Endpoint, container: str) -> None:
 
 def stop_container(endpoint: Endpoint, container: str, seconds: int) -> Service | None:
     """Stops a container with its own signal, kills it after ``seconds``, and removes it; returns its last state."""
-    with suppress(EngineMissingError):
-        path, timeout = f"/containers/{container}/stop", seconds + _STOP_SLACK
-        request(endpoint, "POST", path, query={"t": seconds}, timeout=timeout)
+    _stop(endpoint, container, seconds)
     ended = find_container(endpoint, container)
     remove_container(endpoint, container)
     return ended
@@ -344,6 +342,11 @@ def halt_container(endpoint: Endpoint, container: str, seconds: int) -> None:
     with suppress(EngineMissingError):
         policy = {"RestartPolicy": {"Name": "always"}}
         request(endpoint, "POST", f"/containers/{container}/update", body=policy)
+    _stop(endpoint, container, seconds)
+
+
+def _stop(endpoint: Endpoint, container: str, seconds: int) -> None:
+    with suppress(EngineMissingError):
         path, timeout = f"/containers/{container}/stop", seconds + _STOP_SLACK
         request(endpoint, "POST", path, query={"t": seconds}, timeout=timeout)
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from builder.base import records
 from builder.base.errors import BuildFailedError, FileProblemsError, ImageContentsError, ImageStateError, SourceError
@@ -23,6 +23,8 @@ from builder.engine.images import fingerprint, inspect_image
 if TYPE_CHECKING:
     from builder.engine.containers import Container
 
+
+T = TypeVar("T")
 
 # The longest wait for a registry, in seconds. Behind a firewall that drops packets, a registry never answers.
 REGISTRY_WAIT = 8.0
@@ -137,12 +139,7 @@ class GpuFacts:
 
 def read_gpu(container: Container, python: str) -> GpuFacts:
     """Asks the ``python`` of a running container with the GPU. Raises ImageStateError if it gives no valid answer."""
-    result = container.run([python, "-B", "-c", _PROBE], timeout=PROBE_SECONDS)
-    try:
-        return records.parse(result.last_line, GpuFacts)
-    except records.RecordError:
-        last = result.output.strip()[-2000:]
-        raise ImageStateError(f"the Python of the image did not answer; its last output was:\n{last}") from None
+    return _answer(container, "the image cannot be checked", [python, "-B", "-c", _PROBE], GpuFacts, PROBE_SECONDS)
 
 
 # The software in an image: its Python, the packages, and the exact vLLM and FlashInfer. A container of the image reads
@@ -218,8 +215,23 @@ print(json.dumps(files))
 _COMMIT = re.compile(r"(?:commit_id|__git_version__) *= *['\"]g?([0-9a-f]{7,40})['\"]")
 # pip cannot install a package with any other name or version.
 _PACKAGE_NAME = re.compile("[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-_PACKAGE_VERSION = re.compile("[A-Za-z0-9][A-Za-z0-9.!+_~-]*")
+_VERSION = "[A-Za-z0-9][A-Za-z0-9.!+_~-]*"
+_PACKAGE_VERSION = re.compile(_VERSION)
 _SOURCES = {"vllm": "vllm", "flashinfer": "flashinfer-python"}  # the package of each
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """The answer to `_READ_ALL`: ``vllm``, ``flashinfer`` and ``metadata`` are texts of files that may name a commit,
+    and ``commit`` is a variable's value."""
+
+    python: Annotated[str, _VERSION]
+    packages: Mapping[str, str]
+    requires: Mapping[str, tuple[str, ...]]
+    vllm: str
+    flashinfer: str
+    commit: str
+    metadata: str
 
 
 @dataclass(frozen=True)
@@ -249,37 +261,29 @@ def read_installed(endpoint: Endpoint, image: str, labels: Mapping[str, str], pl
     if the engine does not have the image; ImageContentsError if its programs do not run here, or it has no Python."""
     with containers.running(endpoint, image, labels=labels, platform=platform) as container:
         executable = require_python(container, image)
-        return parse(executable, _answer(container, image, [executable, "-B", "-c", _READ_ALL, METADATA]))
+        argv = [executable, "-B", "-c", _READ_ALL, METADATA]
+        return _software(executable, _answer(container, f"{image} cannot be read", argv, _Contents))
 
 
-def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
-    """The software in the answer of an image's Python. Packages without a valid name or version are left out. Raises
-    ImageStateError if vLLM or FlashInfer has no valid version, or the answer has another format."""
-    odd = ImageStateError(f"the Python of the image, {executable}, gave an unexpected answer")
-    try:
-        metadata, python = _plain_values(data["metadata"]), data["python"]
-        is_version = _PACKAGE_VERSION.fullmatch(python)
-        named = {
-            _canonical(name): version for name, version in data["packages"].items() if _PACKAGE_NAME.fullmatch(name)
-        }
-        requires = {_canonical(name): tuple(map(str, needs)) for name, needs in data["requires"].items()}
-        packages = {name: version for name, version in sorted(named.items()) if _PACKAGE_VERSION.fullmatch(version)}
-        commits = {
-            "vllm": _commit_of(packages.get("vllm", ""), data["vllm"], data["commit"], metadata.get("vllm_commit", "")),
-            "flashinfer": _commit_of("", data["flashinfer"], metadata.get("flashinfer_commit", "")),
-        }
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        raise odd from None
-    if not is_version:
-        raise odd
-    sources = {}
-    for source, package in _SOURCES.items():
-        if package in packages:
-            sources[source] = InstalledPackage(packages[package], commits[source])
-        elif package in named:
-            text = ascii(named[package])[:100]
-            raise ImageStateError(f"the {package} version {text} in the image is not a valid version number")
-    return InstalledSoftware(python, executable, packages, requires, sources, metadata)
+def _software(executable: str, contents: _Contents) -> InstalledSoftware:
+    """The software in an image. Packages without a valid name or version are left out."""
+    packages = {
+        _canonical(name): version
+        for name, version in contents.packages.items()
+        if _PACKAGE_NAME.fullmatch(name) and _PACKAGE_VERSION.fullmatch(version)
+    }
+    metadata = _plain_values(contents.metadata)
+    stated = {
+        "vllm": (contents.vllm, contents.commit, metadata.get("vllm_commit", "")),
+        "flashinfer": (contents.flashinfer, metadata.get("flashinfer_commit", "")),
+    }
+    sources = {
+        source: InstalledPackage(packages[package], _commit_of(packages[package], *stated[source]))
+        for source, package in _SOURCES.items()
+        if package in packages
+    }
+    requires = {_canonical(name): needs for name, needs in contents.requires.items()}
+    return InstalledSoftware(contents.python, executable, dict(sorted(packages.items())), requires, sources, metadata)
 
 
 def _canonical(name: str) -> str:
@@ -294,10 +298,10 @@ def read_files(
     with containers.running(endpoint, image, labels=labels, platform=platform) as container:
         executable = require_python(container, image)
         argv = [executable, "-B", "-c", _READ_FILES, package, json.dumps(sorted(paths))]
-        files = _answer(container, image, argv)
+        files = _answer(container, f"{image} cannot be read", argv, dict[str, str])
     try:
         return {name: base64.b64decode(content) for name, content in files.items() if name in paths}
-    except (TypeError, ValueError):
+    except ValueError:
         raise ImageStateError(f"{image} cannot be read: its Python gave an unexpected answer") from None
 
 
@@ -306,7 +310,6 @@ def read_files(
 _VLLM_WORDS = Path(__file__).with_name("vllm_words.py")
 _VLLM_MEMORY = 4 << 30
 _PIECE = 100_000  # Linux limits each argument to 128 KiB, and all arguments to 2 MiB: execve(2)
-_LONGEST_QUESTION = 1_500_000
 _OFFLINE = {"HOME": "/tmp", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}  # noqa: S108
 
 
@@ -361,23 +364,14 @@ def ask_vllm(
     """Asks the vLLM of ``image`` about ``commands``, each with its ``argv`` (``serve MODEL …``) and the variables
     ``env``. They run in one read-only container without a network or a GPU. Raises as `read_installed` does."""
     packed = base64.b64encode(zlib.compress(json.dumps(list(commands)).encode())).decode()
-    if len(packed) > _LONGEST_QUESTION:
-        raise ImageContentsError(f"the recipes are too long for one check with {image}", hint="check fewer recipes")
     pieces = [packed[at : at + _PIECE] for at in range(0, len(packed), _PIECE)]
     with containers.running(endpoint, image, labels=labels, memory=_VLLM_MEMORY, read_only=True) as container:
         python = require_python(container, image)
         argv = [python, "-B", "-c", _VLLM_WORDS.read_text(encoding="utf-8"), *pieces]
-        result = container.run(argv, timeout=PROBE_SECONDS, env=_OFFLINE)
-    try:
-        answers = records.parse(result.last_line, VllmAnswers)
-    except records.RecordError:
-        answers = None
-    if answers is None or len(answers.commands) != len(commands):
-        last = result.last_line[:300]
-        message = (
-            f"{image} could not check the recipes with its vLLM: its Python ended with exit code {result.exit_code}"
-        )
-        raise ImageStateError(f"{message}: {last}")
+        failed = f"{image} could not check the recipes with its vLLM"
+        answers = _answer(container, failed, argv, VllmAnswers, PROBE_SECONDS, _OFFLINE)
+    if len(answers.commands) != len(commands):
+        raise ImageStateError(f"{failed}: its Python gave an unexpected answer")
     return answers
 
 
@@ -398,24 +392,32 @@ def require_python(container: Container, image: str, hint: str = "") -> str:
     try:
         executable = find_python(container)
     except BuildFailedError:
-        message = f"the Python of {image} did not report its version within {READ_SECONDS} seconds"
+        message = f"looking for the Python of {image} took more than {READ_SECONDS} seconds"
         raise ImageContentsError(message, hint=hint) from None
     if not executable.startswith("/"):
         raise ImageContentsError(f"{image} has no Python 3, so no vLLM either", hint=hint)
     return executable
 
 
-def _answer(container: Container, image: str, argv: list[str]) -> dict[str, Any]:
-    result = container.run(argv, timeout=READ_SECONDS)
-    try:
-        answer = json.loads(result.last_line)
-    except (ValueError, RecursionError):
-        answer = None
+def _answer(
+    container: Container,
+    failed: str,
+    argv: Sequence[str],
+    kind: type[T],
+    seconds: float = READ_SECONDS,
+    env: Mapping[str, str] | None = None,
+) -> T:
+    """The record in the last line that a Python in a container prints. Raises ImageStateError, which begins with
+    ``failed``, if there is none."""
+    result = container.run(argv, timeout=seconds, env=env)
+    if not result.exit_code:
+        with suppress(records.RecordError):
+            return records.parse(result.last_line, kind)
     if result.exit_code == _KILLED:
-        raise ImageStateError(f"{image} cannot be read: its Python was killed, probably because memory ran out")
-    if result.exit_code or not isinstance(answer, dict):
-        raise ImageStateError(f"{image} cannot be read; its Python reported:\n{result.output.strip()[-2000:]}")
-    return answer
+        raise ImageStateError(f"{failed}: its Python was killed, probably because memory ran out")
+    *before, last = result.output.strip()[-2000:].splitlines() or [""]
+    message = f"{failed}: its Python ended with exit code {result.exit_code}: {last}"
+    raise ImageStateError("\n".join([message, *before]))
 
 
 def _commit_of(version: str, *texts: str) -> str | None:

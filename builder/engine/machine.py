@@ -77,7 +77,7 @@ def _error(host: str, done: subprocess.CompletedProcess[str]) -> NodeError:
         return NodeError(f"{_name(host)}: {reason}")
     login = _login(host)
     if re.search("(?i)permission denied|host key|authentication", done.stderr):
-        hint = f"run `ssh {login}` once: compare the key that it shows; for a password: `ssh-copy-id {login}`"
+        hint = f"run `ssh {login}` once, and compare the key that it shows; for a password: `ssh-copy-id {login}`"
     else:
         hint = f"check that the machine is on, and its address in builder.yaml: `ssh {login}` must work"
     return NodeError(f"ssh to {_name(host)} fails: {reason}", hint=hint)
@@ -116,8 +116,8 @@ def read_machine(
         return machine_record.parse_machine(files, outputs, f"linux/{architecture}", version)
     try:
         if urlsplit(endpoint.host).scheme == "ssh":
-            files = _files_of(
-                run_on_machine(environ, endpoint.host, _script(machine_record.PLACES), timeout=_FAR_SECONDS)
+            files = record_files(
+                run_on_machine(environ, endpoint.host, record_script(machine_record.PLACES), timeout=_FAR_SECONDS)
             )
         elif image:
             files = read_in_container(endpoint, image)
@@ -133,7 +133,7 @@ def read_in_container(endpoint: Endpoint, image: str) -> dict[str, str]:
     the machine's /proc and /sys. Its /etc is the image's, and is left out."""
     places = [place for place in machine_record.PLACES if not place.startswith("etc/")]
     with containers.running(endpoint, image, labels={"builder.serve.check": "machine"}) as container:
-        return _files_of(container.run(["sh", "-c", _script(places)], timeout=_CONTAINER_SECONDS).output)
+        return record_files(container.run(["sh", "-c", record_script(places)], timeout=_CONTAINER_SECONDS).output)
 
 
 def _engine_version(endpoint: Endpoint) -> str:
@@ -165,7 +165,7 @@ def _outputs(environ: Mapping[str, str], seconds: float) -> dict[str, str]:
         return dict(zip(machine_record.PROGRAMS, pool.map(run, machine_record.PROGRAMS.values()), strict=True))
 
 
-def _script(places: Sequence[str]) -> str:
+def record_script(places: Sequence[str]) -> str:
     """A script that prints, for each file, a line with its path and the first part of its content."""
     return (
         f"cd ${{BUILDER_ROOT:-/}} && for file in {' '.join(places)}; do"
@@ -173,7 +173,8 @@ def _script(places: Sequence[str]) -> str:
     )
 
 
-def _files_of(output: str) -> dict[str, str]:
+def record_files(output: str) -> dict[str, str]:
+    """The files in the output of a `record_script`, by path. Other output may come before it."""
     pairs = (part.partition("\n")[::2] for part in output.split(_CUT)[1:])
     return {path: text for path, text in pairs if text.strip()}
 

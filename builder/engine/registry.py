@@ -52,7 +52,7 @@ def auth_headers(reference: str) -> dict[str, str]:
 
 WAIT = 20.0  # seconds
 _COPY_WAIT = 24 * 3600.0
-HINT = "check the name and the network, that the registry runs, and that you are logged in (`docker login`)"
+HINT = "check the name, the network and your login (`docker login`), and that the registry runs"
 _UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
 
 
@@ -110,7 +110,6 @@ _LABELS = {
     "flashinfer_commit": re.compile(r"flashinfer[._-](?:hash|commit|sha)"),
     "commit": re.compile(r"repo[._-]commit|org\.opencontainers\.image\.revision"),
 }
-_HINT = "check the name and the network; a private registry needs `docker login`"
 
 
 @dataclass(frozen=True)
@@ -135,8 +134,9 @@ def on_day(endpoint: Endpoint, reference: str) -> str:
     if of_day := [tag for its_day, tag in dated if its_day == day]:
         return f"{name}:{of_day[-1]}"
     before, after = [tag for its_day, tag in dated if its_day < day], [tag for its_day, tag in dated if its_day > day]
-    beside = " and ".join([*before[-1:], *after[:1]])
-    why = f"the nearest are {beside}" if beside else "none of its tags has a date"
+    beside = [*before[-1:], *after[:1]]
+    nearest = f"the nearest {'are' if len(beside) > 1 else 'is'} {' and '.join(beside)}"
+    why = nearest if beside else "none of its tags has a date"
     raise SourceError(f"{name} has no image of {day}: {why}", hint=f"`builder bases {name}` lists its images")
 
 
@@ -315,9 +315,9 @@ def _session(endpoint: Endpoint, repository: str) -> Iterator[_RegistrySession]:
                 client, root, _ACCEPTED | ({"authorization": authorization} if authorization else {})
             )
     except http_client.NoAnswerError as error:
-        raise SourceError(f"the registry of {repository} cannot be read: {error}", hint=_HINT) from None
+        raise SourceError(f"the registry of {repository} cannot be read: {error}", hint=HINT) from None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        raise SourceError(f"the server at {repository} does not behave like a registry", hint=_HINT) from None
+        raise SourceError(f"the server at {repository} does not behave like a registry", hint=HINT) from None
 
 
 def _send(client: Any, url: str, headers: Mapping[str, str], method: str = "GET") -> Any:

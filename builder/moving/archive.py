@@ -25,7 +25,7 @@ from builder.engine import archives
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Repository
 from builder.moving import traveling_caches
-from builder.moving.traveling_caches import TravelingCaches
+from builder.moving.traveling_caches import TravelingCaches  # noqa: TC001 (the type of a record)
 from builder.numbers import build_directory
 from builder.plan import plan_model
 from builder.plan.plan_model import StagedFile
@@ -41,6 +41,16 @@ LOCK = f"{FOLDER}images.lock"
 BUILD = f"{FOLDER}build/"
 CACHES = f"{FOLDER}caches/"
 VERSION = 1
+
+
+@dataclass(frozen=True)
+class _About:
+    """The record archive.json: the number, the descriptor of its manifest, and the sha256 of each other file."""
+
+    image: str
+    manifest: Mapping[str, Any]
+    files: Mapping[str, str]
+    caches: TravelingCaches | None = None
 
 
 @dataclass(frozen=True)
@@ -165,7 +175,7 @@ def _read(path: Path, file: IO[bytes]) -> Archive:
             return _parse(path, file, members)
     except LockError as error:
         raise damaged(path, error.message) from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         plain = isinstance(error, ValueError) and not isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
         raise damaged(path, str(error) if plain else f"its folder {FOLDER} has an unknown form") from None
     if any(name.startswith(FOLDER) for name in members):
@@ -176,20 +186,20 @@ def _read(path: Path, file: IO[bytes]) -> Archive:
 
 def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archive:
     about = _about(file, members)
-    caches, compiled = _compiled(about, members)
-    expected = {*_OUTSIDE, ABOUT, SEAL, *about["files"], *(CACHES + inside for inside in compiled)}
+    compiled = _compiled(about.caches, members) if about.caches else {}
+    expected = {*_OUTSIDE, ABOUT, SEAL, *about.files, *(CACHES + inside for inside in compiled)}
     blobs: dict[str, Member] = {}
     for inside, member in members.items():
         if digest := archives.digest_of(inside):
             blobs[digest] = member
         elif inside not in expected:
-            raise ValueError(f"it contains `{printable(inside)}`, which does not belong there")
-    files = _files(file, members, about["files"])
+            raise ValueError(f"it contains `{printable(inside)}`, which does not belong in an archive")
+    files = _files(file, members, about.files)
     part = lock_file.parse_bytes(files.pop(LOCK).content, LOCK)
-    name = _name(about["image"])
+    name = _name(about.image)
     if [*part.images] != [name.repository] or [*part.images[name.repository].numbers] != [name.number]:
         raise ValueError(f"its {LOCK} does not describe {name}")
-    top = archives.descriptor(about["manifest"])
+    top = archives.descriptor(about.manifest)
 
     def get(digest: str) -> bytes:
         if digest not in blobs:
@@ -205,32 +215,22 @@ def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archiv
     record = part.images[name.repository].numbers[name.number]
     if fault := build_fault(name, record, build):
         raise refused(path, fault)
-    return Archive(name, part, build, top, image, blobs, caches, compiled)
+    return Archive(name, part, build, top, image, blobs, about.caches, compiled)
 
 
-def _compiled(
-    about: Mapping[str, Any], members: Mapping[str, Member]
-) -> tuple[TravelingCaches | None, dict[str, Member]]:
-    if "caches" not in about:
-        return None, {}
-    caches = records.record(TravelingCaches, about["caches"])
+def _compiled(caches: TravelingCaches, members: Mapping[str, Member]) -> dict[str, Member]:
     for path, (size, _, _) in caches.files.items():
         if not traveling_caches.is_welcome(path) or members[CACHES + path].size != size:
             what = "is not a compile-cache file, or its size differs from the recorded size"
             raise ValueError(f"`{printable(path)}` {what}")
-    return caches, {path: members[CACHES + path] for path in caches.files}
+    return {path: members[CACHES + path] for path in caches.files}
 
 
-def _about(file: IO[bytes], members: Mapping[str, Member]) -> dict[str, Any]:
+def _about(file: IO[bytes], members: Mapping[str, Member]) -> _About:
     content = _content(file, members[ABOUT], plan_model.LARGEST_FILE)
     if _content(file, members[SEAL], plan_model.LARGEST_FILE) != seal_archive(content):
         raise ValueError(f"the content of {ABOUT} does not match its checksum")
-    about: dict[str, Any] = json.loads(content)
-    if about["version"] != VERSION:
-        raise ValueError(
-            f"its format is version {about['version']}, but this program reads version {VERSION}: try a newer release"
-        )
-    return about
+    return records.parse(content, _About, {"version": VERSION})
 
 
 def _content(file: IO[bytes], member: Member, largest: int) -> bytes:
@@ -239,7 +239,7 @@ def _content(file: IO[bytes], member: Member, largest: int) -> bytes:
     return b"".join(tar_stream.pieces(file, member))
 
 
-def _name(text: Any) -> ImageName:
+def _name(text: str) -> ImageName:
     repository, _, number = text.rpartition(":")
     if not repository or tar_stream.is_unsafe(repository) or not number.isdecimal() or not 0 < int(number) < 10**18:
         raise ValueError("it does not name a numbered image")
@@ -255,7 +255,7 @@ def _files(file: IO[bytes], members: Mapping[str, Member], checksums: Mapping[st
         raise ValueError(f"its files are more than {plan_model.LARGEST_BUILD:,} bytes")
     for name, digest in checksums.items():
         if name != LOCK and not name.startswith(BUILD):
-            raise ValueError(f"`{printable(name)}` does not belong there")
+            raise ValueError(f"`{printable(name)}` does not belong in its list of files")
         content = _content(file, members[name], plan_model.LARGEST_FILE)
         if sha256(content).hexdigest() != digest:
             raise ValueError(f"the content of {printable(name)} does not match its checksum")

@@ -1,6 +1,6 @@
 """A checkout of spark-vllm-docker: its recipes and mods, its .env, and the origin of its files.
 
-.env is read, not run. A value that bash would compute is reported as a problem."""
+.env is read, not run. A value that is not plain text is reported as a problem."""
 
 from __future__ import annotations
 
@@ -109,16 +109,14 @@ def _is_mod(path: Path) -> bool:
     return any((path / name).is_file() for name in MOD_FILES) or (path.suffix == ".zip" and path.is_file())
 
 
-# Reads ``.env`` as bash reads simple assignments: with optional quotes, ``export`` and comments.
+# Reads ``.env`` as bash reads plain assignments: with optional quotes, ``export`` and comments.
 
 # Unlike bash, spark-vllm-docker's launcher allows blanks around the sign, and in a value without quotes.
 _ASSIGNMENT = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?P<value>.*)", re.ASCII)
-_PART = re.compile(
-    r"""(?P<end>\s+\#.*|\s*$) | '(?P<literal>[^']*)' | "(?P<quoted>(?:\\.|[^"\\])*)" | \\(?P<escaped>.)
-    | \s++ | [^'"]""",
-    re.VERBOSE,
+# bash would change any other value, such as one with a variable or an escape.
+_PLAIN = re.compile(
+    r"""(?: '(?P<literal>[^']*)' | "(?P<quoted>[^"\\$`]*)" | (?P<bare>[^'"\\$`]*?) ) (?:\s+\#.*)? \s*""", re.VERBOSE
 )
-_EXPANSION = re.compile(r"\$[A-Za-z_0-9{(@*#?$!-]|`")
 
 
 @dataclass(frozen=True)
@@ -141,32 +139,13 @@ def parse_env_file(text: str, file: str) -> EnvFile:
         if match := _ASSIGNMENT.fullmatch(line):
             name = match["name"]
             problem = f"{name} is already set in line {lines[name]}: the last value counts" if name in lines else ""
-            try:
-                values[name], lines[name] = _value(match["value"]), number
-            except ValueError as error:
-                problem = f"{name}: {error}: left out"
+            if plain := _PLAIN.fullmatch(match["value"]):
+                values[name], lines[name] = plain[plain.lastgroup or "bare"], number
+            else:
+                problem = f"{name} is not a plain value, or a value in one pair of quotes: left out"
         if problem:
             problems.append(Problem(Location(file, number), problem))
     return EnvFile(values, tuple(problems))
-
-
-def _value(text: str) -> str:
-    """The value of ``text`` in bash. Raises ValueError, without the value in its message, if it is invalid."""
-    collected = ""
-    at = 0
-    while at < len(text):
-        part = _PART.match(text, at)
-        if part is None:
-            raise ValueError(f"its quote {text[at]} is not closed")
-        if part["end"] is not None:
-            break
-        kind, written = part.lastgroup, part[part.lastgroup] if part.lastgroup else part[0]
-        computed = _EXPANSION.search(re.sub(r"\\.", " ", written)) if kind == "quoted" else _EXPANSION.match(text, at)
-        if computed and kind in ("quoted", None):
-            raise ValueError("bash would compute its value, but builder does not")
-        collected += re.sub(r'\\(["\\$`])', r"\1", written) if kind == "quoted" else written
-        at = part.end()
-    return collected
 
 
 # The .env of a checkout becomes settings in builder.yaml. Keys without an equivalent there are reported.

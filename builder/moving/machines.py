@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import queue
 import re
 import shlex
 import threading
@@ -21,7 +20,7 @@ from builder.base.values import dataclass
 from builder.base.words import did_you_mean
 from builder.definitions import cluster, configuration
 from builder.engine import client as endpoints
-from builder.engine.machine import HERE, is_here, run_on_machine
+from builder.engine.machine import HERE, is_here, record_files, record_script, run_on_machine
 
 if TYPE_CHECKING:
     from builder.base.machine_record import Machine
@@ -52,35 +51,35 @@ def ask_machines(
 ) -> dict[str, T | BuilderError]:
     """Runs ``work`` for all nodes at once; returns the result or the BuilderError of each node. A node that does not
     answer within ``seconds`` gets a NodeError, and its thread ends with the process. Reports the missing nodes."""
-    results: queue.Queue[tuple[str, T | BaseException]] = queue.Queue()
-
-    def work_on(node: str, engine: Endpoint) -> None:
-        try:
-            results.put((node, work(node, engine)))
-        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
-            results.put((node, error))
-
-    for node, engine in engines.items():
-        threading.Thread(target=work_on, args=(node, engine), daemon=True).start()
-    began = time.monotonic()
-    answers: dict[str, T | BuilderError] = {}
-    moments = [moment for moment in (_SILENT_SECONDS, seconds) if moment <= seconds]
-    while len(answers) < len(engines) and moments:
-        try:
-            node, result = results.get(timeout=max(began + moments[0] - time.monotonic(), 0))
-        except queue.Empty:
-            if moments.pop(0) == _SILENT_SECONDS and moments:
-                waited_for = ", ".join(name for name in engines if name not in answers)
-                report(Message(f"waiting for {waited_for}, for at most {seconds:g} s"))
-            continue
-        if isinstance(result, BaseException) and not isinstance(result, BuilderError):
-            raise result
-        answers[node] = result
     overdue = NodeError(
         f"it did not answer within {seconds:g} s",
         hint=f"to wait longer: `--timeout SECONDS`, or `node_timeout` in {configuration.FILE}",
     )
-    return {node: answers.get(node, overdue) for node in engines}
+    answers: dict[str, T | BaseException] = {}
+
+    def work_on(node: str, engine: Endpoint) -> None:
+        try:
+            answers[node] = work(node, engine)
+        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+            answers[node] = error
+
+    threads = [threading.Thread(target=work_on, args=each, daemon=True) for each in engines.items()]
+    for thread in threads:
+        thread.start()
+    began = time.monotonic()
+    for moment in (min(_SILENT_SECONDS, seconds), seconds):
+        for thread in threads:
+            thread.join(max(began + moment - time.monotonic(), 0))
+        missing = ", ".join(node for node in engines if node not in answers)
+        if missing and moment < seconds:
+            report(Message(f"waiting for {missing}, for at most {seconds:g} s"))
+    results: dict[str, T | BuilderError] = {}
+    for node in engines:
+        answer = answers.get(node, overdue)
+        if isinstance(answer, BaseException) and not isinstance(answer, BuilderError):
+            raise answer
+        results[node] = answer
+    return results
 
 
 # A DGX Spark's own facts.
@@ -201,18 +200,14 @@ def _is_second(name: str) -> bool:
 
 # The facts that a machine reports: its interfaces, its RoCE devices and their links, its models, its clock. Files of
 # the kernel name the interface of a RoCE device: https://docs.kernel.org/admin-guide/abi-stable.html (infiniband).
-# ``BUILDER_SYSFS``, ``BUILDER_DEV`` and ``BUILDER_PROC`` replace the folders /sys, /dev and /proc.
+# ``BUILDER_SYSFS`` and ``BUILDER_DEV`` replace the folders /sys and /dev.
 
 _SCRIPT = r"""
 set -u
 PATH=$PATH:/usr/sbin:/sbin
-sysfs=${BUILDER_SYSFS:-/sys} devices=${BUILDER_DEV:-/dev} proc=${BUILDER_PROC:-/proc}
+sysfs=${BUILDER_SYSFS:-/sys} devices=${BUILDER_DEV:-/dev}
 echo "time $(date +%s.%N)"
 echo "name $(uname -n)"
-echo "kernel $(cat "$proc/sys/kernel/osrelease" 2>/dev/null)"
-echo "parameters $(cat "$proc/cmdline" 2>/dev/null)"
-grep -hs '^Model:' "$proc"/driver/nvidia/gpus/*/information | sed 's/^Model:[[:space:]]*/gpu /'
-sed 's/^/driver /' "$proc/driver/nvidia/version" 2>/dev/null
 for file in "$devices"/infiniband/*; do
   if [ -e "$file" ]; then echo "verbs ${file##*/}"; fi
 done
@@ -228,6 +223,8 @@ done
 command -v ip >/dev/null 2>&1 || { echo 'it has no `ip` (iproute2)' >&2; exit 1; }
 echo "addresses $(ip -j address show | tr -d '\n')"
 """
+# The files with the kernel, the driver and the GPUs.
+_PLACES = ("proc/sys/kernel/osrelease", "proc/cmdline", "proc/driver/nvidia/version", f"proc/{processes.GPUS}")
 _SNAPSHOT = re.compile(r"models--([^/]+)/snapshots/([^/]+)/")
 
 
@@ -284,7 +281,7 @@ def gather_facts(environ: Mapping[str, str], host: str, hub: str = "") -> Machin
     before = time.time()
     # With ssh, a shell reads the words of the command.
     word = hub if is_here(host) else shlex.quote(hub)
-    text = run_on_machine(environ, host, _SCRIPT, [word] if hub else [])
+    text = run_on_machine(environ, host, _SCRIPT + record_script(_PLACES), [word] if hub else [])
     return parse_facts(text, before, time.time())
 
 
@@ -292,7 +289,7 @@ def parse_facts(text: str, before: float, after: float) -> MachineFacts:
     """Parses the output of the script, which ran between the times ``before`` and ``after`` of this machine's clock.
     Raises NodeError for any other output, such as the output of a login script."""
     values: dict[str, list[str]] = {}
-    for key, _, value in (line.partition(" ") for line in text.splitlines()):
+    for key, _, value in (line.partition(" ") for line in text.split("\n")):
         values.setdefault(key, []).append(value)
     links = [value.split(" ", 2) for value in values.get("link", ())]
     try:
@@ -301,12 +298,6 @@ def parse_facts(text: str, before: float, after: float) -> MachineFacts:
         name = values["name"][0]
     except (KeyError, ValueError, TypeError) as error:
         raise NodeError(f"its list of interfaces cannot be read: {text.strip()[:200]!r} ({error})") from None
-    files = {
-        "proc/sys/kernel/osrelease": values.get("kernel", [""])[0],
-        "proc/cmdline": values.get("parameters", [""])[0],
-        "proc/driver/nvidia/version": "\n".join(values.get("driver", ())),
-        **{f"proc/driver/nvidia/gpus/{number}": f"Model: {gpu}" for number, gpu in enumerate(values.get("gpu", ()))},
-    }
     return MachineFacts(
         name=name.partition(".")[0],
         interfaces=interfaces,
@@ -321,7 +312,7 @@ def parse_facts(text: str, before: float, after: float) -> MachineFacts:
         # The machine reads its clock soon after the request arrives: with ssh, connecting takes longer than answering.
         clock_offset=clock - (before + after) / 2,
         clock_error=(after - before) / 2,
-        machine=machine_record.parse_machine(files, {}),
+        machine=machine_record.parse_machine(record_files(text), {}),
     )
 
 

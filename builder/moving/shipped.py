@@ -36,7 +36,7 @@ def shipped_project() -> Project:
         if (root / "dockerfiles/_parts").is_dir():
             return Project(root)
     message = f"this installation has no definitions: neither {_IN_WHEEL} nor {_PACKAGE.parent} holds dockerfiles/"
-    raise UsageError(message, hint="install the wheel that `uv build` makes, or run it from a checkout")
+    raise UsageError(message, hint="install the wheel that `make wheel` makes, or run builder in a clone")
 
 
 def below_package(root: Path, folder: str) -> Iterator[PlainFile]:

@@ -22,7 +22,6 @@ from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.numbers import adopted, build_directory
 from builder.serving.selection import SelectedImage, ServedImage, for_recipe, select_image
-from builder.serving.starting import PROC
 
 if TYPE_CHECKING:
     from builder.base.machine_record import Machine
@@ -140,7 +139,7 @@ def of_packages(packages: Mapping[str, str], versions: Mapping[str, str]) -> New
     return facts
 
 
-def of_machine(proc: Path = PROC) -> NewFacts:
+def of_machine(proc: Path = Path("/proc")) -> NewFacts:
     """The facts of this machine, from its /proc. Without an NVIDIA GPU the kernel is the only fact."""
     files = machine_record.read_files({"proc": proc})
     facts = machine_facts(machine_record.parse_machine(files, {}))

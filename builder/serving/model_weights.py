@@ -38,7 +38,8 @@ def to_record(project: Project, environ: Mapping[str, str], model: str, recipe: 
     """Returns the revision for a new pairing. For a checkpoint, this is the latest one (``NAME@REVISION``). Otherwise
     it is the commit in the cache of the revision that the recipe requests, else that revision as written."""
     if recipe and recipe.checkpoint and recipe.model == model:
-        return latest_weights(project, recipe.checkpoint)
+        newest = latest_weights(project, recipe.checkpoint)
+        return str(newest) if newest else None
     requested = recipe.revision if recipe and recipe.model == model else None
     return hub_cache.revision(environ, model, requested or hub_cache.MAIN) or requested
 
@@ -156,10 +157,10 @@ class ServedWeights:
     requested: str = ""
 
 
-def latest_weights(project: Project, name: str) -> str | None:
-    """The newest revision of a checkpoint, as a pairing names it; None if the checkpoint was never made."""
+def latest_weights(project: Project, name: str) -> CheckpointName | None:
+    """The newest revision of a checkpoint; None if the checkpoint was never made."""
     revision = checkpoints_lock.read_checkpoints_lock(project).current(name)
-    return str(checkpoints_lock.CheckpointName(name, revision)) if revision else None
+    return checkpoints_lock.CheckpointName(name, revision) if revision else None
 
 
 def paired_revision(lock: Lock, selection: ServedImage) -> str | None:
@@ -182,7 +183,7 @@ def served_weights(
     paired = paired_revision(lock, selection)
     if paired and checkpoints_lock.parse_name(paired) is None:
         return ServedWeights(replace(recipe, revision=paired))
-    name = checkpoints_lock.parse_name(paired or latest_weights(project, recipe.checkpoint) or "")
+    name = checkpoints_lock.parse_name(paired) if paired else latest_weights(project, recipe.checkpoint)
     made = checkpoints_lock.read_checkpoints_lock(project).find(name.name, name.revision) if name else None
     if name is None or made is None:
         what = name.short if name else f"the checkpoint {recipe.checkpoint}"
@@ -237,7 +238,7 @@ def weights_warning(project: Project, lock: Lock, selection: ServedImage) -> str
     paired = paired_revision(lock, selection)
     if recipe.checkpoint is None or paired is None:
         return ""
-    newest = checkpoints_lock.parse_name(latest_weights(project, recipe.checkpoint) or "")
+    newest = latest_weights(project, recipe.checkpoint)
     name = checkpoints_lock.parse_name(paired)
     if newest is None or name == newest:
         return ""
@@ -321,12 +322,12 @@ def source_weights_of(
     if written.model and recorded.commit:
         requested, inside = f"{written.model}@{recorded.commit}", f"/snapshots/{recorded.commit}"
         mounted = hub_cache.folder(environ, written.model)
-    _require_whole(Path(f"{mounted}{inside}"), written, recorded)
+    _require_whole(definition.name, Path(f"{mounted}{inside}"), written, recorded)
     recipe = _serving(replace(selection.recipe, checkpoint=None), f"{_SOURCE}{inside}", f"{mounted}:{_SOURCE}:ro")
     return replace(served, recipe=recipe, requested=requested)
 
 
-def _require_whole(folder: Path, written: CheckpointSource, recorded: RecordedSource) -> None:
+def _require_whole(name: str, folder: Path, written: CheckpointSource, recorded: RecordedSource) -> None:
     """Raises ImageStateError if files are missing or have changed. Files may be missing because a build fetches only
     what it needs."""
     from builder.sources.safetensors_files import LARGEST_INDEX, NAME, HeaderError, parse_index
@@ -339,15 +340,15 @@ def _require_whole(folder: Path, written: CheckpointSource, recorded: RecordedSo
             again = f"`hf download {written.model} --revision {recorded.commit} --force-download` fetches it again"
             hint = again if written.model else f"copy the file into {folder} again"
             raise ImageStateError(f"{folder / NAME} is damaged: {error}", hint=hint) from None
-    if missing := sorted(name for name in wanted if not (folder / name).exists()):
+    if missing := sorted(path for path in wanted if not (folder / path).exists()):
         fetches = f"`hf download {written.model} --revision {recorded.commit}` fetches all files"
         lacks = "1 file is" if len(missing) == 1 else f"{len(missing)} files are"
         message = f"{written} is not complete on this machine: {lacks} missing, such as {missing[0]}"
         raise ImageStateError(message, hint=fetches if written.model else f"the files belong in {folder}")
-    for name, file in recorded.files.items():
-        if (folder / name).stat().st_size != file.size:
-            message = f"{folder / name} has changed size since the checkpoint was made from it"
-            hint = "`builder checkpoints build NAME --update` makes the checkpoint from the current source"
+    for path, file in recorded.files.items():
+        if (folder / path).stat().st_size != file.size:
+            message = f"{folder / path} has changed size since the checkpoint was made from it"
+            hint = f"`builder checkpoints build {name} --update` makes the checkpoint from the current source"
             raise ImageStateError(message, hint=hint)
 
 

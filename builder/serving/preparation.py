@@ -253,12 +253,11 @@ def node_model_folder(environ: Mapping[str, str], node: Node) -> str | None:
     if written is None or written.startswith("/"):
         return written
     user = urlsplit(node.engine).username if node.engine.startswith("ssh://") else None
-    why = f"is in the home folder of {user}, whose path on the node is unknown"
-    if not f"{written}/".startswith("~/"):
-        why = "is not an absolute path"
-    elif not user or user == (environ.get("USER") or getpass.getuser()):
+    is_same_user = not user or user == (environ.get("USER") or getpass.getuser())
+    if f"{written}/".startswith("~/") and is_same_user:
         return (environ.get("HOME") or "/root") + written[1:]
-    raise UsageError(f"{FILE}: `models: {written}` of node {node.name} {why}", hint="write a path that begins with /")
+    message = f"{FILE}: `models: {written}` of node {node.name} is not an absolute path"
+    raise UsageError(message, hint="write a path that begins with /; `~` works only for a node with the same user")
 
 
 # Mods that are tried without a build. After its start, each container waits until every mod was applied in it by the

@@ -233,7 +233,7 @@ def rollback_hint(project: Project, name: str | None) -> str:
         if start and start.outcome == "replaced":
             same = f"{before.image}, the image before, did not serve {name} either"
             return f"{same}; `builder why {name}` shows what changed"
-        return f"`builder rollback {name}` goes back to {before.image}; then `builder run` again"
+        return f"`builder rollback {name}` goes back to {before.image}; then run the command again"
     if model and model.previous:
         return f"no earlier image of {name} can replace this one: see the log"
     return f"{name or 'this recipe'} was never paired with another image: see the log"
@@ -301,7 +301,6 @@ Outcome = Literal["answered", "replaced"]
 _MOST_IMAGES = 200  # for each model; only the latest are kept
 _MOST_STARTS = 10  # for each image; its first start is always kept
 LEAST_SECONDS = 15 * 60.0
-_LONGEST_START = 24 * 3600.0
 _LONGEST_VALUE = 400
 _LARGEST_LOG = 64 << 20
 
@@ -349,9 +348,7 @@ def start_limit(project: Project, lock: Lock, model: str | None) -> float:
     paired = lock.models.get(model or "")
     current = lock.image(paired.pairing.image) if paired else None
     start = recorded_starts(project, model or "").get(current.fingerprint) if current else None
-    # The file may contain anything, and an infinite limit would never end the wait.
-    is_known = start is not None and 0 < start.seconds < _LONGEST_START
-    return max(5 * start.seconds, LEAST_SECONDS) if start and is_known else 3600.0
+    return max(5 * start.seconds, LEAST_SECONDS) if start and start.seconds > 0 else 3600.0
 
 
 def record_answered(

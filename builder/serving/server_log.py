@@ -122,7 +122,7 @@ _EXITS = {
     134: "a library aborted (SIGABRT, exit code 134)",
     135: "a memory fault (SIGBUS, exit code 135): often /dev/shm or the disk is full",
     137: "killed by signal 9 (exit code 137): the kernel or earlyoom ended it, most often because memory ran out",
-    139: "a library crashed (SIGSEGV, exit code 139)",
+    139: "the program crashed (SIGSEGV, exit code 139), most often in a library",
     143: "ended by SIGTERM (exit code 143): earlyoom or the user stopped it",
 }
 _END = re.compile(r"^builder: the container ended with exit code (\d+)(, out of memory)?$")

@@ -9,16 +9,15 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.base import machine_record, processes, words
+from builder.base import words
 from builder.base.errors import (
-    BuilderError,
     ConflictError,
     ImageStateError,
     NoImageHelpsError,
     ServeFailedError,
     UsageError,
 )
-from builder.base.events import Message, Report
+from builder.base.events import Message, Report, ignore
 from builder.base.values import dataclass, replace
 from builder.definitions.cluster import RDMA_DEVICES
 from builder.definitions.container import COMPILED, DEFAULT_SHARE, GIB, GPU_MEMORY, LABEL, of_label
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from builder.definitions.container import ContainerSettings, GpuMemory
     from builder.definitions.mod import Mod
     from builder.engine.containers import Service
+    from builder.numbers.workspace import Workspace
     from builder.serving.selection import ServedImage
 
 
@@ -162,9 +162,10 @@ def start_server(prepared: PreparedServer, environ: Mapping[str, str], report: R
     """Starts the server without waiting for an answer; does nothing if it already runs with these settings. Raises
     ConflictError if it runs with other settings, or its port or name is taken. A failed start leaves nothing behind."""
     environ = {**environ, **prepared.secrets}
-    pairs = zip(prepared.containers, existing_containers(prepared), strict=True)
+    services = existing_containers(prepared)
+    pairs = zip(prepared.containers, services, strict=True)
     existing = [ServerMember(planned.engine, service) for planned, service in pairs if service]
-    if is_running(prepared):
+    if is_running(prepared, services):
         return StartedServer(RunningServer(tuple(existing)), prepared.selection, was_running=True)
     require_free_port(prepared, leaving=[member.service.name for member in existing])
     remove_server(RunningServer(tuple(existing)))
@@ -220,12 +221,12 @@ def _has_mods(planned: PlannedContainer, service: Service, tried: Sequence[Mod])
         return True
 
 
-def is_running(prepared: PreparedServer) -> bool:
-    """True if all containers run with these settings, and no container waits for mods. A container that waits is
-    started again: the command that should have applied the mods was killed, or loses its container now. Raises
+def is_running(prepared: PreparedServer, existing: Sequence[Service | None]) -> bool:
+    """True if all ``existing`` containers run with these settings, and no container waits for mods. A container that
+    waits is started again: the command that should have applied the mods was killed, or loses its container now. Raises
     ConflictError if some run with other settings, or another container has the name."""
     up = []
-    for planned, service in zip(prepared.containers, existing_containers(prepared), strict=True):
+    for planned, service in zip(prepared.containers, existing, strict=True):
         if service is not None and LABEL not in service.labels:
             where = f" on node {planned.engine.node}" if planned.engine.node else ""
             message = f"another container{where}, not made by builder, is called {service.name}"
@@ -305,33 +306,17 @@ def _start(member: ServerMember) -> None:
 #
 # The GPU of a DGX Spark (GB10) allocates the machine's memory, and the driver reports no memory of its own:
 # `nvidia-smi` says "Not Supported" (https://docs.nvidia.com/dgx/dgx-spark/known-issues.html). So the kernel's
-# MemAvailable counts. Such a GPU is recognized by its model in /proc/driver/nvidia/gpus/*/information. A container
-# without a GPU also has both files of the machine.
+# MemAvailable counts. Such a GPU is recognized by its model in /proc/driver/nvidia/gpus/*/information.
 
-PROC = Path("/proc")
 # GB10 of the DGX Spark and related machines; the GPUs of Jetson boards share their memory in the same way.
 _UNIFIED = re.compile(r"\b(GB10|Thor|Orin)\b")
-_PLACES = (f"proc/{processes.MEMORY}", f"proc/{processes.GPUS}")
 
 
-def shared_with_gpu(endpoint: Endpoint, image: str, proc: Path = PROC) -> Machine | None:
-    """The memory of the engine's machine, read in ``proc`` or, on another machine, by a short-lived container of
-    ``image``. None if its GPU has its own memory, or the memory is unknown."""
-    is_here = machine.is_here(endpoint.host)
-    try:
-        files = (
-            machine_record.read_files({"proc": proc}, _PLACES)
-            if is_here
-            else machine.read_in_container(endpoint, image)
-        )
-    except BuilderError:
-        return None
-    record = machine_record.parse_machine(files, {})
-    return record if shares_memory(record) else None
-
-
-def shares_memory(record: Machine) -> bool:
-    return bool(_UNIFIED.search(record.gpu) and record.memory and record.available)
+def shared_with_gpu(endpoint: Endpoint, environ: Mapping[str, str], image: str) -> Machine | None:
+    """The record of the engine's machine, as `machine.read_machine` reads it. None if its GPU has its own memory, or
+    the memory is unknown."""
+    record = machine.read_machine(endpoint, environ, image)
+    return record if _UNIFIED.search(record.gpu) and record.memory and record.available else None
 
 
 # The free memory, before a server starts: a Spark without free memory does not end a process; it freezes.
@@ -339,27 +324,27 @@ def shares_memory(record: Machine) -> bool:
 _FORCE = "to start it anyway: `--force`"
 
 
-def require_room(prepared: PreparedServer, leaving: Collection[Service], report: Report, proc: Path = PROC) -> None:
+def require_room(workspace: Workspace, prepared: PreparedServer, leaving: Collection[Service]) -> None:
     """Raises ConflictError if the server does not fit into the memory of its machines; with `force` only reports it.
     The memory of the containers ``leaving`` counts as free. A server without a GPU is not checked."""
     shortages = [
         shortage
         for planned in prepared.containers
-        if planned.settings.gpus and (shortage := _shortage(planned, prepared.reserve, leaving, proc))
+        if planned.settings.gpus and (shortage := _shortage(planned, workspace.environment, prepared.reserve, leaving))
     ]
     reasons = list(dict.fromkeys(reason for reason, _ in shortages))
     if prepared.force:
         for reason in reasons:
-            report(Message(f"{reason}; starting the server anyway"))
+            workspace.report(Message(f"{reason}; starting the server anyway"))
     elif reasons:
         raise ConflictError("\n".join([f"{reasons[0]}: nothing was started", *reasons[1:]]), hint=shortages[0][1])
 
 
 def _shortage(
-    planned: PlannedContainer, reserve: int, leaving: Collection[Service], proc: Path
+    planned: PlannedContainer, environ: Mapping[str, str], reserve: int, leaving: Collection[Service]
 ) -> tuple[str, str] | None:
     label = planned.settings.labels.get(GPU_MEMORY)
-    memory = shared_with_gpu(planned.engine, planned.settings.image, proc) if label else None
+    memory = shared_with_gpu(planned.engine, environ, planned.settings.image) if label else None
     if label is None or memory is None:
         return None
     up = [service for service in containers.labelled(planned.engine, LABEL) if service.is_up]
@@ -411,15 +396,15 @@ def _gib(size: int) -> str:
     return f"{size / GIB:.1f} GiB"
 
 
-def fits_beside(prepared: PreparedServer) -> bool:
+def fits_beside(workspace: Workspace, prepared: PreparedServer) -> bool:
     """True if a server may run beside the present servers. Unknown memory does not count as enough."""
     for planned in prepared.containers:
-        settings = planned.settings
-        is_unknown = settings.gpus and shared_with_gpu(planned.engine, settings.image) is None
+        environ, settings = workspace.environment, planned.settings
+        is_unknown = settings.gpus and shared_with_gpu(planned.engine, environ, settings.image) is None
         if planned.engine.node or is_unknown:
             return False
     try:
-        require_room(prepared, (), lambda _: None)
+        require_room(replace(workspace, report=ignore), prepared, ())
     except ConflictError:
         return False
     return True

@@ -24,7 +24,16 @@ def test_sections_live_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b"\xff\xfe", b'{"version": 2, "tags": {"a": "b"}}', b'{"tags": {}}']
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff\xfe",
+        b'{"version": 2, "tags": {"a": "b"}}',
+        b'{"tags": {}}',
+        b'{"version": 1, "tags": 7}',
+    ],
 )
 def test_a_damaged_file_is_empty_and_is_written_anew(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "engine.json"
@@ -43,12 +52,6 @@ def test_a_pipe_or_a_device_in_its_place_is_no_cache(tmp_path: Path) -> None:
     assert images.load_cache(path) == {}
     images.store_cache(path, "tags", {"a": "b"})
     assert images.load_cache(path) == {"tags": {"a": "b"}}
-
-
-def test_a_damaged_section_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "engine.json"
-    path.write_text('{"version": 1, "tags": 7, "fingerprints": {"a": "b"}}')
-    assert images.load_cache(path) == {"fingerprints": {"a": "b"}}
 
 
 def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:

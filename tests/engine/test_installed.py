@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from builder.base import records
 from builder.base.errors import ImageContentsError, ImageStateError
-from builder.engine import installed
+from builder.engine import containers, installed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from builder.engine.client import Endpoint
     from tests.engine.conftest import Build
 
@@ -32,12 +37,19 @@ def answer(**values: Any) -> dict[str, Any]:
     }
 
 
+PYTHON = "/usr/bin/python3"
+
+
+def parse(**values: Any) -> installed.InstalledSoftware:
+    return installed._software(PYTHON, records.record(installed._Contents, answer(**values)))
+
+
 def vllm_commit(**values: Any) -> str | None:
-    return installed.parse("/usr/bin/python3", answer(**values)).sources["vllm"].commit
+    return parse(**values).sources["vllm"].commit
 
 
 def test_names_are_canonical_and_sources_have_their_versions() -> None:
-    software = installed.parse("/usr/bin/python3", answer())
+    software = parse()
     assert software.packages == {"flashinfer-python": "0.6.12", "torch": "2.13.0+cu130", "vllm": "0.23.0"}
     assert software.requires == {"flashinfer-python": ("torch>=2.9",)}
     assert software.sources["vllm"] == installed.InstalledPackage("0.23.0")
@@ -45,7 +57,7 @@ def test_names_are_canonical_and_sources_have_their_versions() -> None:
 
 
 def test_an_image_without_them_has_no_sources() -> None:
-    assert installed.parse("/usr/bin/python3", answer(packages={"torch": "2.13.0"})).sources == {}
+    assert parse(packages={"torch": "2.13.0"}).sources == {}
 
 
 def test_a_commit_comes_from_the_package_itself_in_full_where_the_image_has_it() -> None:
@@ -68,14 +80,8 @@ def test_a_local_version_names_the_commit_too() -> None:
 
 def test_a_package_whose_name_or_version_is_none_is_left_out() -> None:
     packages = {"vllm": "0.1~custom", "odd-": "1.0", "o d": "1", "dated": "1.0 beta", "weird": "nightly"}
-    software = installed.parse("/usr/bin/python3", answer(packages=packages))
+    software = parse(packages=packages)
     assert software.packages == {"vllm": "0.1~custom", "weird": "nightly"}
-
-
-@pytest.mark.parametrize(("name", "version"), [("vllm", "0.1 custom build"), ("Flashinfer_Python", "0.7\n.2")])
-def test_a_source_with_a_version_that_is_none_is_told(name: str, version: str) -> None:
-    with pytest.raises(ImageStateError, match=rf"{name.lower().replace('_', '-')} version '0\.\d"):
-        installed.parse("/usr/bin/python3", answer(packages={name: version}))
 
 
 ODD: list[dict[str, Any]] = [
@@ -85,18 +91,43 @@ ODD: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Printing:
+    """A container whose Python prints a text and ends with an exit code."""
+
+    output: str
+    exit_code: int = 0
+
+    def run(self, _argv: Sequence[str], **_options: object) -> containers.ExecResult:
+        return containers.ExecResult(self.exit_code, self.output)
+
+
+def read(output: str, exit_code: int = 0) -> installed.InstalledSoftware:
+    container: Any = Printing(output, exit_code)
+    return installed._software(PYTHON, installed._answer(container, "i:1 cannot be read", [], installed._Contents))
+
+
 @pytest.mark.parametrize("odd", ODD, ids=ascii)
 def test_an_odd_answer_is_an_error_and_no_bug(odd: dict[str, Any]) -> None:
     """The Python of a stranger's image prints whatever it likes."""
-    with pytest.raises(ImageStateError, match="gave an unexpected answer"):
-        installed.parse("/usr/bin/python3", answer(**odd))
-    with pytest.raises(ImageStateError):
-        installed.parse("/usr/bin/python3", {})
+    assert read(f"a warning\n{json.dumps(answer())}").python == "3.12.3"
+    for text in (json.dumps(answer(**odd)), "{}", "", "[" * 100_000):
+        with pytest.raises(ImageStateError, match="i:1 cannot be read: its Python ended with exit code 0: "):
+            read(text)
+
+
+def test_the_end_of_a_failed_python_is_shown_with_its_last_line_first() -> None:
+    with pytest.raises(ImageStateError) as raised:
+        read("Traceback\n  in x\nValueError: no\n", 1)
+    message = "i:1 cannot be read: its Python ended with exit code 1: ValueError: no\nTraceback\n  in x"
+    assert raised.value.message == message
+    with pytest.raises(ImageStateError, match="was killed, probably because memory ran out"):
+        read("", 137)
 
 
 def test_metadata_that_is_no_yaml_is_no_metadata() -> None:
-    assert installed.parse("/usr/bin/python3", answer(metadata="a: b: c\n- x")).metadata == {}
-    software = installed.parse("/usr/bin/python3", answer(metadata=f"gpu_arch: 12.1a\nflashinfer_commit: {FLASHINFER}"))
+    assert parse(metadata="a: b: c\n- x").metadata == {}
+    software = parse(metadata=f"gpu_arch: 12.1a\nflashinfer_commit: {FLASHINFER}")
     assert software.metadata["gpu_arch"] == "12.1a"
     assert software.sources["flashinfer"].commit == FLASHINFER
 

@@ -113,13 +113,12 @@ def test_a_home_folder_is_written_out(engine: str, written: str | None, mounted:
     assert preparation.node_model_folder(ENVIRON, Node("two", engine, written)) == mounted
 
 
-@pytest.mark.parametrize(
-    ("written", "message"),
-    [("~/hf", "in the home folder of me"), ("hf", "not an absolute path"), ("~me/hf", "not an absolute path")],
-)
-def test_a_folder_that_cannot_be_known_is_refused(written: str, message: str) -> None:
-    with pytest.raises(UsageError, match=rf"builder\.yaml: `models: {written}` of node two is {message}"):
+@pytest.mark.parametrize("written", ["~/hf", "hf", "~me/hf"])
+def test_a_folder_that_cannot_be_known_is_refused(written: str) -> None:
+    message = rf"builder\.yaml: `models: {written}` of node two is not an absolute path"
+    with pytest.raises(UsageError, match=message) as caught:
         preparation.node_model_folder(ENVIRON, Node("two", "ssh://me@spark2", written))
+    assert "`~` works only for a node with the same user" in caught.value.hint
 
 
 # The settings of a server's containers, planned from files alone; tests/commands tries them with a real engine.

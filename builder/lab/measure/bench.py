@@ -22,7 +22,7 @@ from builder.base.http_client import NoAnswerError
 from builder.engine import containers
 from builder.evidence.run_record import Better, Figure, Finding, Verdict
 from builder.lab.measure import llama_benchy, outcome, served_model
-from builder.serving import readiness, server_log, starting
+from builder.serving import readiness, server_log
 
 if TYPE_CHECKING:
     from builder.definitions.configuration import BenchProfile
@@ -58,7 +58,7 @@ def measure_bench(
 
     def read_memory() -> None:
         if member and member.engine.host.startswith("unix://"):
-            sizes = processes.sizes(processes.text(starting.PROC / processes.MEMORY))
+            sizes = processes.sizes(processes.text(Path("/proc", processes.MEMORY)))
             available.append(sizes.get("MemAvailable", 0))
 
     with tempfile.TemporaryDirectory(prefix="builder-") as folder:

@@ -96,19 +96,16 @@ def problems(text: str) -> list[str]:
     [
         "X=plain",
         "X='single $HOME `ls` \"quoted\"'",
-        'X="double \'quoted\' and \\"escaped\\" \\\\ \\$HOME"',
+        "X=\"double 'quoted' #\"",
         "export X=exported",
-        "X=a'b'\"c\"d",
         "X=value # a comment",
         "X=no#comment",
         "X='# none' # one",
         "X=",
-        "X=a\\ b\\#c",
         'X="one # two"',
         "  X=indented  ",
         "X=10.0.0.1,10.0.0.2",
         "X=a=b",
-        'X="cost: 5$"',
     ],
 )
 def test_a_value_is_the_one_that_bash_gives_it(line: str) -> None:
@@ -121,19 +118,14 @@ def test_blanks_are_taken_as_the_launcher_takes_them() -> None:
     assert read("X = spaced out\r\nY=two words # and a comment\n") == {"X": "spaced out", "Y": "two words"}
 
 
-def test_what_bash_would_compute_is_a_problem_and_nothing_runs() -> None:
-    text = 'A=$HOME/x\nB=$(touch /tmp/never)\nC=`date`\nD="${E}"\nF=fine\n'
-    assert read(text) == {"F": "fine"}
-    assert len(problems(text)) == 4
-    assert problems(text)[0] == "1: A: bash would compute its value, but builder does not: left out"
-
-
-def test_a_backslash_may_stand_for_itself_before_what_bash_computes_or_before_a_quote() -> None:
-    assert problems('A="\\\\$HOME"\nB=\\\\$HOME\nC="open\\"\n') == [
-        "1: A: bash would compute its value, but builder does not: left out",
-        "2: B: bash would compute its value, but builder does not: left out",
-        '3: C: its quote " is not closed: left out',
-    ]
+@pytest.mark.parametrize(
+    "value",
+    ["$HOME/x", "$(touch /tmp/never)", "`date`", '"${E}"', '"a \\" b"', "a'b'", "a\\ b", "'open", '"open\\"', "it's"],
+)
+def test_any_other_value_is_a_problem_and_nothing_runs(value: str) -> None:
+    text = f"A={value}\nB=fine\n"
+    assert read(text) == {"B": "fine"}
+    assert problems(text) == ["1: A is not a plain value, or a value in one pair of quotes: left out"]
 
 
 def test_lines_that_are_no_assignment_leave_the_others_alone() -> None:
@@ -141,7 +133,7 @@ def test_lines_that_are_no_assignment_leave_the_others_alone() -> None:
     assert read(text) == {"A": "2"}
     assert problems(text) == [
         "3: not an assignment NAME=VALUE: left out",
-        "5: B: its quote ' is not closed: left out",
+        "5: B is not a plain value, or a value in one pair of quotes: left out",
         "6: not an assignment NAME=VALUE: left out",
         "7: A is already set in line 4: the last value counts",
     ]

@@ -109,7 +109,7 @@ def test_its_links_and_its_models(tmp_path: Path) -> None:
 
 def test_the_kernel_and_the_driver_of_a_gb10(tmp_path: Path) -> None:
     spark_proc.write_whole(tmp_path / "proc")
-    environ = {**os.environ, "BUILDER_PROC": str(tmp_path / "proc")}
+    environ = {**os.environ, "BUILDER_ROOT": str(tmp_path)}
     facts = machines.gather_facts(environ, HERE)
     assert (facts.machine.kernel, facts.machine.driver) == ("6.17.0-1032-nvidia", "580.95.05")
     assert machines.has_gb10(facts.machine)
