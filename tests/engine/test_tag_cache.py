@@ -26,22 +26,40 @@ def event(action: str, name: str = "", id_: str = A, kind: str = "image") -> dic
 
 
 @pytest.mark.parametrize(
-    ("happened", "changes"),
+    ("happened", "touched"),
     [
-        (event("start", kind="container"), False),
-        (event("connect", kind="network"), False),
-        (event("prune", kind="builder"), False),
-        (event("create", B, B), False),
-        (event("push", "r:1"), False),
-        (event("tag", "r:2", B), True),
-        (event("untag", A), True),
-        (event("pull", "debian:1", "debian:1"), True),
-        (event("commit", "c", kind="container"), True),
-        (event("something new", "r:1"), True),
+        ([], set()),
+        ([event("start", kind="container"), event("connect", kind="network"), event("prune", kind="builder")], set()),
+        ([event("tag", "r:2", B)], {"r:2"}),
+        ([event("untag", "r:1")], {"r:1", "r:latest"}),
+        # As the classic image store writes it.
+        ([event("untag", A, A), event("delete", A, A)], {"r:1", "r:latest", A}),
+        ([event("create", B, B), event("push", "r:1"), event("save", A)], set()),
+        ([event("tag", "r:2", B), event("pull", "debian:1", "debian:1")], None),
+        ([event("load", A)], None),
+        ([event("commit", "c", kind="container")], None),
+        ([event("something new", "r:1")], None),
     ],
 )
-def test_what_may_have_changed(happened: dict[str, Any], changes: bool) -> None:
-    assert images._may_change_names(happened) == changes
+def test_what_may_have_changed(happened: list[dict[str, Any]], touched: set[str] | None) -> None:
+    assert images._changed_names(happened, {"r:1": A, "r:latest": A, "r:0": B}) == touched
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "matches"),
+    [
+        ("r:1", [], True),
+        ("r:1", ["r"], True),
+        ("r:1", ["r:1"], True),
+        ("r:1", ["r:2", "s"], False),
+        ("rest:1", ["r*"], True),
+        ("h/rest:1", ["r*"], False),
+        ("h:5000/rest:1", ["h:5000/r*"], True),
+        (A, [], False),
+    ],
+)
+def test_which_names_are_listed(name: str, wanted: list[str], matches: bool) -> None:
+    assert images._matches(name, wanted) == matches
 
 
 @contextmanager
@@ -109,7 +127,6 @@ def test_images_that_exist_are_found_with_their_content(
     assert images.find_images(endpoint, [repository], [], tmp_path / "none") == ({}, {})
 
 
-@pytest.mark.alone
 @pytest.mark.engine
 def test_what_has_not_changed_is_not_asked_for(
     endpoint: Endpoint, repository: str, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,11 +142,11 @@ def test_what_has_not_changed_is_not_asked_for(
         images.tag_image(endpoint, image, f"{repository}:2")
         assert len(images.cached_tags(endpoint, [repository], cache)) == 2
         assert len(listings) == 1
+        assert f"{repository}:2" in listings[0]
         images.cached_tags(endpoint, [f"{repository}:1"], cache)
         assert len(listings) == 2, "other references are another question"
 
 
-@pytest.mark.alone
 @pytest.mark.engine
 def test_a_record_that_does_not_reach_back_is_not_trusted(
     endpoint: Endpoint, repository: str, build: Build, tmp_path: Path
@@ -140,9 +157,8 @@ def test_a_record_that_does_not_reach_back_is_not_trusted(
     section = images.load_cache(cache)["tags"]
     wrong = {**section, "tags": {f"{repository}:9": A}}
     for lost in (
-        {"marker": [section["marker"][0] - 1, section["marker"][1]]},
-        {"marker": [section["marker"][0], "another"]},
-        {"marker": "damaged"},
+        {"nanoseconds": section["nanoseconds"] - 1},
+        {"actor": "another"},
         {"host": "unix:///other"},
         {"tags": 7},
     ):
@@ -161,3 +177,20 @@ def test_an_engine_elsewhere_is_asked_each_time(
     image = build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n").id
     assert images.cached_tags(replace(endpoint, host=tcp), [repository], tmp_path / "c") == {f"{repository}:1": image}
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.engine
+def test_the_record_of_events(endpoint: Endpoint, repository: str, build: Build) -> None:
+    image = build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n").id
+    before = images._marker_of((images.list_since(endpoint, None) or [])[-1])
+    assert before is not None
+    images.tag_image(endpoint, image, f"{repository}:2")
+    recent = images.list_since(endpoint, before)
+    assert recent is not None
+    mine = [
+        (each["Type"], each["Action"], each["Actor"]["ID"])
+        for each in recent
+        if each["Actor"]["Attributes"].get("name") == f"{repository}:2"
+    ]
+    assert mine == [("image", "tag", image)]
+    assert images.list_since(endpoint, (before[0], "somebody else")) is None
