@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import time
@@ -149,9 +148,10 @@ def remove_all(endpoint: Endpoint, repository: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(partial(_remove, endpoint), images.image_tags(endpoint, [repository])))
     forget_claims(endpoint, repository)
-    filters = {"dangling": ["true"], "label": [f"org.opencontainers.image.title={repository}"]}
-    for image in client.request(endpoint, "GET", "/images/json", query={"filters": json.dumps(filters)}):
-        client.request(endpoint, "DELETE", f"/images/{image['Id']}")
+    # For a filter by label, the engine reads every image that it has.
+    for image in images.image_listing(endpoint, {"dangling": ["true"]}):
+        if (image["Labels"] or {}).get("org.opencontainers.image.title") == repository:
+            client.request(endpoint, "DELETE", f"/images/{image['Id']}")
 
 
 def _remove(endpoint: Endpoint, tag: str) -> None:
