@@ -371,6 +371,7 @@ def test_the_day_among_64_that_broke_it_is_found(
         assert bisect_trials.left_over(endpoint, small) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"<html>", b'{"tags": [1e999]}', b"null", b'{"tags": 1'])
 def test_what_is_no_answer_of_a_registry(endpoint: Endpoint, content: bytes) -> None:
     with web_server.serving() as web:

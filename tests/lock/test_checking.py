@@ -175,6 +175,7 @@ def test_quotes_only_where_needed(text: str, quoted: str) -> None:
     assert (json.loads(quoted) if quoted.startswith('"') else quoted) == text
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(data=st.data())
 def test_every_text_is_one_line_and_reads_back(texts: SearchStrategy[str], data: DataObject) -> None:

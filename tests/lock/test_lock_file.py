@@ -398,6 +398,7 @@ def test_a_file_that_says_nothing_is_no_empty_lock(text: str) -> None:
     assert faults_of(text)[0][0].startswith("images.lock:")
 
 
+@pytest.mark.slow
 def test_a_lock_cut_off_anywhere_is_never_read_as_a_shorter_one(full: Lock, golden: str) -> None:
     content = golden.encode()
     assert locks.reread(content[:-1].decode(), full) == full  # only the last line end is missing
