@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import gc
 import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePath
@@ -43,6 +44,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def _is_worker(config: pytest.Config) -> bool:
     """True in a pytest-xdist worker process."""
     return hasattr(config, "workerinput")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Imports the tests without garbage collection, which took two fifths of the time: nothing is garbage yet."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
@@ -144,18 +155,23 @@ def small(tmp_path: Path, endpoint: Endpoint) -> Iterator[Project]:
 def remove_all(endpoint: Endpoint, repository: str) -> None:
     """Removes every image of ``repository``, including images that lost their tag. Also removes the claims of projects
     on the repository, and on repositories whose names begin with its name."""
-    for tag in images.image_tags(endpoint, [repository]):
-        for pause in (0.2, 1.0, 3.0):  # a container that removes itself may still exist for a moment
-            with suppress(ConflictError):
-                images.remove_image(endpoint, tag)
-                break
-            time.sleep(pause)
-        else:
-            images.remove_image(endpoint, tag)
+    # The engine collects garbage after each removal, and once for removals that come together.
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(partial(_remove, endpoint), images.image_tags(endpoint, [repository])))
     forget_claims(endpoint, repository)
-    filters = {"dangling": ["true"], "label": [f"org.opencontainers.image.title={repository}"]}
-    for image in client.request(endpoint, "GET", "/images/json", query={"filters": json.dumps(filters)}):
-        client.request(endpoint, "DELETE", f"/images/{image['Id']}")
+    # For a filter by label, the engine reads every image that it has.
+    for image in images.image_listing(endpoint, {"dangling": ["true"]}):
+        if (image["Labels"] or {}).get("org.opencontainers.image.title") == repository:
+            client.request(endpoint, "DELETE", f"/images/{image['Id']}")
+
+
+def _remove(endpoint: Endpoint, tag: str) -> None:
+    for pause in (0.2, 1.0, 3.0):  # a container that removes itself may still exist for a moment
+        with suppress(ConflictError):
+            images.remove_image(endpoint, tag)
+            return
+        time.sleep(pause)
+    images.remove_image(endpoint, tag)
 
 
 def forget_claims(endpoint: Endpoint, repository: str) -> None:

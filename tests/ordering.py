@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     import pytest
 
 
+# Tests with a lower sum come earlier.
+_PLACES = {"image": -1.0, "engine": -1.0, "alone": 0.5, "slow": -0.25}
+
+
 def changed(clone: Path) -> frozenset[PurePath]:
     """The paths, relative to the clone, of files that differ from the last commit. Empty if git fails."""
     argv = ["git", "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all"]
@@ -34,12 +38,12 @@ def distance(test: PurePath, files: Collection[PurePath]) -> int:
 def key(clone: Path, files: Collection[PurePath]) -> Callable[[pytest.Item], tuple[int, float]]:
     """The sort key of tests. Tests with an engine, and above all with a large image, take longest. They come early, so
     that no worker ends long after the others. Tests that need the engine alone come after the other tests with an
-    engine: the other workers then run tests without an engine."""
+    engine: the other workers then run tests without an engine, first those that take more than a moment."""
 
     def of(item: pytest.Item) -> tuple[int, float]:
         marks = {mark.name for mark in item.iter_markers()}
         inside = item.path.relative_to(clone) if item.path.is_relative_to(clone) else item.path
-        return distance(inside, files), len(marks & {"alone"}) / 2 - len(marks & {"engine", "image"})
+        return distance(inside, files), sum(place for mark, place in _PLACES.items() if mark in marks)
 
     return of
 

@@ -127,6 +127,6 @@ def stock(
         lock = lock.with_repository(repository, lock.images[repository].with_current(n))
         for model in models:
             lock = lock.with_pairing(model, Pairing(name))
-        images.tag_image(endpoint, str(name), f"{repository}:latest")
+    images.tag_image(endpoint, f"{repository}:{made[-1]}", f"{repository}:latest")
     project.lock.write_text(dump_lock(lock), encoding="utf-8")
     return lock

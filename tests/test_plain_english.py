@@ -48,6 +48,7 @@ def texts(tree: ast.Module) -> Iterator[ast.Constant]:
             yield node
 
 
+@pytest.mark.slow
 def test_the_texts_of_the_program_are_plain_english() -> None:
     wrong = [
         f"{path.relative_to(REPOSITORY_ROOT)}:{node.lineno}: {giveaways(str(node.value))}"

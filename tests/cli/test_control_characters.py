@@ -27,7 +27,8 @@ pytestmark = pytest.mark.slow
 # Sets the window's title, clears the screen, colours the background (as nothing of ours does), turns text round.
 ATTACK = "\x1b]0;owned\x07\x1b[2J\x1b[41m\x9b5m\u202e\x7f"
 SHOWN = "\\x1b]0;owned\\x07\\x1b[2J\\x1b[41m\\x9b5m\\u202e\\x7f"
-OUR_COLOURS = re.compile("\x1b\\[(?:[012]|3[0-7])m")
+# Colours, and the line that moves while a command takes long.
+OURS = re.compile("\x1b\\[(?:[012]m|3[0-7]m|\\?25[lh]|2K|1A)|\r(?=\x1b\\[2K)")
 
 RECIPE = f"""\
 recipe_version: "1"
@@ -100,7 +101,7 @@ def on_a_terminal(root: Path, command: str) -> str:
 
 @pytest.mark.parametrize("command", COMMANDS.splitlines())
 def test_a_terminal_gets_no_control_character_of_others(project: Project, command: str) -> None:
-    output = OUR_COLOURS.sub("", on_a_terminal(project.root, command))
+    output = OURS.sub("", on_a_terminal(project.root, command))
     assert output.replace("\r\n", "").isprintable(), [c for c in output if not c.isprintable() and c not in "\r\n"]
     if command in {"list", "list --models", "recipes show chat", "show small:1"}:
         assert "\\x1b]0;owned\\x07" in output

@@ -118,6 +118,7 @@ def test_of_two_with_one_id_the_one_counts_that_was_checked_later(project: Proje
     assert len(advisories.every_advisory(project)) == before
 
 
+@pytest.mark.slow
 def test_an_update_from_git_is_by_commit_and_goes_on_from_there(project: Project, tmp_path: Path) -> None:
     work = make_served(tmp_path, "team")
     upstream = Upstream(str(tmp_path / "served/team.git"), work)

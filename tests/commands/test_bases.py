@@ -138,7 +138,7 @@ def test_a_base_is_pinned_by_its_day(published: Published, small: Project, build
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("place", ["registry", "folder"])
+@pytest.mark.parametrize("place", ["registry", pytest.param("folder", marks=pytest.mark.long)])
 def test_a_base_that_vanished_is_taken_from_the_mirror(
     small: Project, builder: Command, endpoint: Endpoint, tmp_path: Path, place: str
 ) -> None:
@@ -172,7 +172,7 @@ def test_a_base_that_vanished_is_taken_from_the_mirror(
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("place", ["registry", "folder"])
+@pytest.mark.parametrize("place", [pytest.param("registry", marks=pytest.mark.long), "folder"])
 def test_the_engine_s_copy_of_what_vanished_is_mirrored(
     small: Project, builder: Command, endpoint: Endpoint, tmp_path: Path, place: str
 ) -> None:
@@ -371,6 +371,7 @@ def test_the_day_among_64_that_broke_it_is_found(
         assert bisect_trials.left_over(endpoint, small) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"<html>", b'{"tags": [1e999]}', b"null", b'{"tags": 1'])
 def test_what_is_no_answer_of_a_registry(endpoint: Endpoint, content: bytes) -> None:
     with web_server.serving() as web:

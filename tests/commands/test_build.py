@@ -88,21 +88,15 @@ def test_the_state_folder_may_lie_on_another_disk(
     assert builder("verify").stdout == "everything matches images.lock\n"
 
 
-def test_nothing_changed_builds_nothing(small: Project, builder: Command, repository: str) -> None:
-    builder("build", "chat")
-    before = small.lock.read_bytes()
-    done = builder("build", "chat")
-    assert done.stdout == f"already built as {repository}:1\n"
-    assert small.lock.read_bytes() == before
-    assert len(list((small.state / "logs").iterdir())) == 1
-
-
 def test_a_change_is_named_and_becomes_the_next_number(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
     projects.settle(small)
     builder("build", "chat")
     projects.write(small.root / "mods/template/chat.jinja", "version two\n")
+    planned = builder("build", "chat", "--dry-run").stdout.splitlines()
+    assert [line.split()[0] for line in planned[1:5]] == ["built", "built", "built", "to"]
+    assert planned[-1] == "  mod template: changed"
     done = builder("build", "chat")
     assert done.stdout.startswith(f"built {repository}:2 in ")
     assert "  mod template: changed" in done.stdout.splitlines()
@@ -155,9 +149,15 @@ def test_building_again_after_a_rollback_does_not_undo_it(small: Project, builde
     assert small.lock.read_bytes() == before
 
 
-def test_further_models_are_paired(small: Project, builder: Command, repository: str) -> None:
+def test_nothing_changed_builds_nothing_and_further_models_are_paired(
+    small: Project, builder: Command, repository: str
+) -> None:
     builder("build", "chat", "--model", "Org/Draft")
     assert set(lock_file.read_lock(small.lock).models) == {"Org/Model-1B", "Org/Draft"}
+    before = small.lock.read_bytes()
+    assert builder("build", "chat").stdout == f"already built as {repository}:1\n"
+    assert small.lock.read_bytes() == before
+    assert len(list((small.state / "logs").iterdir())) == 1
     done = builder("build", "chat", "--model", "Org/Late")
     assert done.stdout.splitlines() == [
         f"already built as {repository}:1",
@@ -230,32 +230,20 @@ def test_a_build_directory_is_written_by_a_dry_run_of_one_target_alone(
     assert not small.builds.exists()
 
 
-def test_a_dry_run_tells_what_is_built_and_what_is_not(small: Project, builder: Command) -> None:
-    builder("build", "chat")
-    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
-    output = builder("build", "chat", "--dry-run").stdout.splitlines()
-    assert [line.split()[0] for line in output[1:5]] == ["built", "built", "built", "to"]
-    assert output[-1] == "  mod template: changed"
-
-
-def test_no_promote_leaves_latest_where_it_is(
+def test_no_promote_leaves_latest_where_it_is_and_force_builds_the_same_content_again(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
     builder("build", "small")
     builder("build", "chat", "--no-promote")
-    assert lock_file.read_lock(small.lock).images[repository].current == 1
+    builder("build", "chat", "--no-promote", "--force")
+    record = lock_file.read_lock(small.lock).images[repository]
+    assert record.current == 1
+    assert record.numbers[2].input_hash == record.numbers[3].input_hash != record.numbers[1].input_hash
+    assert record.numbers[2].fingerprint == record.numbers[3].fingerprint
     first, latest = (images.inspect_image(endpoint, f"{repository}:{tag}") for tag in ("1", "latest"))
     assert first is not None
     assert latest is not None
     assert first.id == latest.id
-
-
-def test_force_builds_the_same_content_under_the_next_number(small: Project, builder: Command, repository: str) -> None:
-    builder("build", "chat")
-    builder("build", "chat", "--force")
-    numbers = lock_file.read_lock(small.lock).images[repository].numbers
-    assert numbers[1].input_hash == numbers[2].input_hash
-    assert numbers[1].fingerprint == numbers[2].fingerprint
 
 
 @pytest.mark.long
@@ -332,6 +320,7 @@ def test_a_check_that_is_wrong_on_this_machine_is_left_out_recorded_and_shown(
     assert again["images"][0]["unchecked"] == {"template": "version nine comes by a volume"}
 
 
+@pytest.mark.long
 def test_a_check_script_runs_in_the_image(small: Project, builder: Command) -> None:
     yaml = "description: x\nrun: run.sh\ncheck: [{run: look.sh}]\n"
     projects.add_mod(small.root, "looked", "touch /looked\n", {"look.sh": "echo looked in vain; exit 3\n"}, yaml)
@@ -340,6 +329,7 @@ def test_a_check_script_runs_in_the_image(small: Project, builder: Command) -> N
     assert "looked in vain" in done.stderr
 
 
+@pytest.mark.long
 def test_what_the_list_shows_is_what_was_built(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
     builder("keep", f"{repository}:1")

@@ -45,8 +45,8 @@ def remembered(build: Build, repository: str) -> str:
     return answer
 
 
-def test_a_changed_mod_is_built_and_changed_back_is_there(
-    remembered: str, build: Build, small: Project, repository: str
+def test_a_changed_mod_is_built_and_changed_back_is_there_but_not_without_an_engine(
+    remembered: str, build: Build, builder: Command, small: Project, repository: str
 ) -> None:
     path = small.mods / "template/chat.jinja"
     path.write_text("version two\n")
@@ -55,6 +55,8 @@ def test_a_changed_mod_is_built_and_changed_back_is_there(
     back = f"{remembered}the current image is {repository}:2; to use this one: `builder rollback {repository} --to 1`\n"
     assert build("chat").startswith(f"(thought) {back}")
     assert build("chat").startswith(back)
+    done = builder("build", "chat", code=5, environ={"DOCKER_HOST": "unix:///nowhere.sock"})
+    assert "no Docker engine answers" in done.stderr
 
 
 def test_an_image_that_is_gone_is_built(remembered: str, build: Build, endpoint: Endpoint, repository: str) -> None:
@@ -124,11 +126,6 @@ def test_a_recipe_from_elsewhere_is_thought_through(
             assert build(str(outside)).startswith("(thought) ")
     finally:
         outside.unlink()
-
-
-def test_no_engine_is_said(remembered: str, builder: Command) -> None:
-    done = builder("build", "chat", code=5, environ={"DOCKER_HOST": "unix:///nowhere.sock"})
-    assert "no Docker engine answers" in done.stderr
 
 
 @pytest.mark.long

@@ -49,6 +49,7 @@ def test_what_changed_below_is_said_with_the_definitions_name(small: Project, bu
     assert "  small: Dockerfile: changed" in builder("build", "top").stdout.splitlines()
 
 
+@pytest.mark.long
 def test_the_build_directory_of_a_chain_is_complete(
     small: Project, builder: Command, endpoint: Endpoint, top: str
 ) -> None:

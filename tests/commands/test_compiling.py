@@ -77,8 +77,14 @@ def test_the_number_of_jobs_is_told_and_set_and_makes_no_other_image(
     "body",
     [
         "sh -c 'kill -KILL $$'",
-        "echo 'c++: fatal error: Killed signal terminated program cc1plus'; seq 100; exit 1",
-        "echo \"nvcc error   : 'cicc' died due to signal 9 (Kill signal)\"; seq 100; exit 1",
+        pytest.param(
+            "echo 'c++: fatal error: Killed signal terminated program cc1plus'; seq 100; exit 1",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "echo \"nvcc error   : 'cicc' died due to signal 9 (Kill signal)\"; seq 100; exit 1",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_build_that_the_kernel_killed_says_so_and_what_to_try(

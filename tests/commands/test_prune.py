@@ -226,7 +226,9 @@ def test_what_changed_since_the_plan_is_left_alone(
     assert not list((stocked.state / "journal").iterdir())
 
 
-@pytest.mark.parametrize(("answer", "left"), [("y\n", [4, 5, 6]), ("n\n", [1, 2, 3, 4, 5, 6])])
+@pytest.mark.parametrize(
+    ("answer", "left"), [pytest.param("y\n", [4, 5, 6], marks=pytest.mark.long), ("n\n", [1, 2, 3, 4, 5, 6])]
+)
 def test_on_a_terminal_it_asks(
     stocked: Project, endpoint: Endpoint, repository: str, answer: str, left: list[int]
 ) -> None:

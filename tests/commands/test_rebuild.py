@@ -262,6 +262,11 @@ def test_a_rebuild_that_ends_before_it_is_recorded_is_recorded_next(
     stock(small, endpoint, repository, (1, 2), ())
     ours, name = workspace(small, endpoint), ImageName(repository, 1)
     lock = _pruned(small, endpoint, name)
+    # A process that ended before it gave the tag leaves the number pruned.
+    lock_file.write_journal(small, name, "")
+    with images_lock.transaction(ours) as transaction:
+        assert transaction.lock.image(name) != lock.image(name)
+    assert not [*small.journal.glob("*.json")]
     _killed_before_the_record(ours, name)
     with images_lock.transaction(ours) as transaction:
         assert transaction.lock == lock

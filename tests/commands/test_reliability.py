@@ -67,7 +67,7 @@ def test_a_failing_step_is_named_with_its_last_lines_and_its_log(
     assert builder("build", "chat").stdout.startswith(f"built {repository}:2 in ")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_an_interrupted_build_takes_back_what_it_began(
     small: Project, endpoint: Endpoint, repository: str, number: signal.Signals
 ) -> None:
@@ -134,27 +134,6 @@ def test_two_builds_at_once_get_different_numbers(small: Project, endpoint: Endp
     assert latest.id == current.id
 
 
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (lambda text: text[: len(text) // 2], "images.lock:"),
-        (lambda text: text.replace("version: 3", "version: 4", 1), "version 4"),
-        (lambda text: "<<<<<<< ours\n" + text, "images.lock:1:"),
-    ],
-)
-def test_a_damaged_lock_is_refused_and_never_overwritten(
-    small: Project, builder: Command, damage: object, said: str
-) -> None:
-    builder("build", "chat")
-    assert callable(damage)
-    small.lock.write_text(damage(small.lock.read_text(encoding="utf-8")), encoding="utf-8")
-    before = small.lock.read_bytes()
-    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
-    for arguments in (["build", "chat"], ["list"], ["rollback", "chat"], ["keep", "small:1"], ["show", "small"]):
-        assert said in builder(*arguments, code=4).stderr
-    assert small.lock.read_bytes() == before
-
-
 @pytest.mark.long
 def test_images_deleted_or_retagged_behind_our_back_are_shown(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
@@ -183,6 +162,7 @@ def test_where_there_is_nothing_to_go_back_to_it_is_said(small: Project, builder
     assert small.lock.read_bytes() == before
 
 
+@pytest.mark.long
 def test_without_an_engine_the_list_still_answers(small: Project, builder: Command, tmp_path: Path) -> None:
     builder("build", "chat")
     nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"}

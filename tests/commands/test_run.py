@@ -119,6 +119,7 @@ def test_a_container_is_found_by_its_prefix_and_by_either_name(
     assert containers.find_container(endpoint, f"vllm-{name}") is None
 
 
+@pytest.mark.long
 def test_a_server_without_the_prefix_is_restarted_and_stopped(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
@@ -478,7 +479,7 @@ def test_what_was_stopped_by_hand_is_started_again(kitchen: Kitchen, builder: Bu
     assert ", ready after " in builder("run", "chat").stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_interrupted_while_it_starts_nothing_is_left(
     kitchen: Kitchen, endpoint: Endpoint, number: signal.Signals
 ) -> None:

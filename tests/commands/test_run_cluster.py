@@ -174,6 +174,7 @@ def test_every_node_has_the_same_content_or_nothing_is_started(
     assert containers.find_container(second, cluster.name) is None
 
 
+@pytest.mark.long
 def test_a_crash_loop_of_any_node_ends_it(
     cluster: Kitchen, builder: Builder, endpoint: Endpoint, second: Endpoint
 ) -> None:

@@ -104,6 +104,7 @@ def test_what_the_server_itself_takes_is_no_cause_and_what_is_gone_without_it_is
     assert cause["text"].startswith("free memory: ")
 
 
+@pytest.mark.long
 def test_the_arguments_of_a_start_that_failed_stand_first(kitchen: Kitchen, tmp_path: Path) -> None:
     environ = on(kitchen, tmp_path, Tree())
     run_command(kitchen.project, "run", MODEL, "--", "--chooses", "FLASHINFER", environ=environ)

@@ -36,12 +36,14 @@ _MODS: dict[str, str | bytes | None] = {
 @dataclass(frozen=True)
 class Scenario:
     """A command in the table: its name there, and how a bench for it is set up in a folder. ``engine`` is true where it
-    needs one, and ``alone`` where nobody else may use that meanwhile."""
+    needs one, and ``alone`` where nobody else may use that meanwhile. ``long`` is true where another scenario ends
+    the same kind of transaction."""
 
     name: str
     set_up: Callable[[Bench], Iterator[Trial]]
     engine: bool = False
     alone: bool = False
+    long: bool = False
 
     @contextmanager
     def trial(self, folder: Path, endpoint: Endpoint | None) -> Iterator[Trial]:
@@ -284,21 +286,21 @@ SCENARIOS = (
     Scenario("init", _init),
     Scenario("init --update", _init_update),
     Scenario("build", _build, engine=True),
-    Scenario("rebuild", _rebuild, engine=True),
+    Scenario("rebuild", _rebuild, engine=True, long=True),
     Scenario("rollback MODEL", _on_stock("rollback", MODEL, "--to", "2"), engine=True),
-    Scenario("rollback RECIPE", _on_stock("rollback", "recipes/chat.yaml", "--to", "2"), engine=True),
-    Scenario("promote", _on_stock("promote", "R:1"), engine=True),
-    Scenario("pair", _on_stock("pair", MODEL, "R:1"), engine=True),
+    Scenario("rollback RECIPE", _on_stock("rollback", "recipes/chat.yaml", "--to", "2"), engine=True, long=True),
+    Scenario("promote", _on_stock("promote", "R:1"), engine=True, long=True),
+    Scenario("pair", _on_stock("pair", MODEL, "R:1"), engine=True, long=True),
     Scenario("mark", _on_stock("mark", "R:2", "bad", "--note", "slow"), engine=True),
-    Scenario("keep", _on_stock("keep", "R:1"), engine=True),
-    Scenario("release", _on_stock("release", "R:1", before=("keep", "R:1")), engine=True),
+    Scenario("keep", _on_stock("keep", "R:1"), engine=True, long=True),
+    Scenario("release", _on_stock("release", "R:1", before=("keep", "R:1")), engine=True, long=True),
     Scenario("prune", _on_stock("prune", "--keep", "1", "--yes"), engine=True, alone=True),
-    Scenario("adopt", _adopt, engine=True),
+    Scenario("adopt", _adopt, engine=True, long=True),
     Scenario("export-image", _export_image, engine=True),
     Scenario("import-image", _import_image, engine=True),
     Scenario("lock", _lock, engine=True),
-    Scenario("lock --recover", _recover, engine=True),
-    Scenario("lock --merge", _renumber, engine=True),
+    Scenario("lock --recover", _recover, engine=True, long=True),
+    Scenario("lock --merge", _renumber, engine=True, long=True),
     Scenario("mods add", _mods_add),
     Scenario("mods update", _mods_update),
     Scenario("mods pin", _mods_pin),

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow
 
 def _marked(scenario: Scenario) -> object:
     marks = [pytest.mark.engine] * scenario.engine + [pytest.mark.alone] * scenario.alone
+    marks += [pytest.mark.long] * scenario.long
     return pytest.param(scenario, id=scenario.name, marks=marks)
 
 

@@ -212,6 +212,7 @@ def judge_recipes(project: Project, image: str, folder: Path) -> None:
     assert "asking" not in program.run(argv).stderr, "the answers are kept"
 
 
+@pytest.mark.long
 def test_compare_serves_nothing_if_the_image_refuses_what_differs(
     cpu: Project, endpoint: Endpoint, first: ImageName, served: str
 ) -> None:
@@ -224,6 +225,7 @@ def test_compare_serves_nothing_if_the_image_refuses_what_differs(
     assert containers.labelled(endpoint, f"{LABEL}={served}") == ()
 
 
+@pytest.mark.long
 def test_a_changed_template_is_a_new_layer_and_rolls_back(
     cpu: Project, endpoint: Endpoint, first: ImageName, second: dict[str, str]
 ) -> None:

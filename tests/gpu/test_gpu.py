@@ -198,6 +198,7 @@ def test_what_was_not_run_is_named_and_a_second_run_goes_on_with_it(scripts: Scr
     assert ([figure.mean for figure in second.figures], second.failed) == ([0.3], True)
 
 
+@pytest.mark.slow
 def test_a_run_that_did_not_end_all_parts_ends_with_an_error(tmp_path: Path) -> None:
     program(tmp_path, "nvidia-smi", "echo 'GPU 0: NVIDIA GB10 (UUID: GPU-0)'")
     told = printed_line(MACHINE)

@@ -118,6 +118,11 @@ def test_another_layout_is_left_to_the_yaml_reader(text: str) -> None:
     assert read_layout(text) is None
 
 
+@pytest.mark.parametrize("nothing", ["", "~", "null", "Null", "NULL"])
+def test_nothing_is_read_however_yaml_writes_it_and_in_quotes_it_is_text(nothing: str) -> None:
+    assert read_tree(f'a: {nothing}\nb: "{nothing}"\n', "x").data == {"a": None, "b": nothing}
+
+
 def test_a_comment_between_blocks_is_no_other_layout() -> None:
     assert read_layout("a: b\n# why\n\nc:\n  d:\n    e: {f: [g h, i],\n      j: {}}\n  k: []\n...\n") == {
         "a": "b",
@@ -175,6 +180,7 @@ def test_quotes_only_where_needed(text: str, quoted: str) -> None:
     assert (json.loads(quoted) if quoted.startswith('"') else quoted) == text
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(data=st.data())
 def test_every_text_is_one_line_and_reads_back(texts: SearchStrategy[str], data: DataObject) -> None:

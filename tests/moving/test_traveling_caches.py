@@ -145,6 +145,7 @@ def test_an_archive_with_a_file_that_is_none_of_compile_caches_is_refused(tmp_pa
         pass
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_push_brings_them_into_the_registry_and_pull_takes_them_from_there(
     small: Project, builder: Command, endpoint: Endpoint, repository: str, tmp_path: Path

@@ -12,12 +12,15 @@ import pytest
 
 from builder.base.errors import UsageError
 from builder.base.project import Project
+from builder.engine import installed
 from builder.engine.images import ImageDetails
+from builder.engine.installed import InstalledPackage, InstalledSoftware
 from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Repository, Version
 from builder.numbers import adopted, pointers, recovery, retention
 from builder.numbers.adopted import AdoptedContents
 from builder.numbers.pointers import PointerMove
 from tests.locks import numbered
+from tests.workspaces import NO_ENGINE, workspace
 
 NAME = ImageName("vllm-node", 3)
 CONTENTS = AdoptedContents(
@@ -46,6 +49,17 @@ def test_a_damaged_file_counts_as_gone(tmp_path: Path, text: str) -> None:
     assert adopted.read_adopted(tmp_path) is None
     (tmp_path / adopted.FILE).write_text(text)
     assert adopted.read_adopted(tmp_path) is None
+
+
+def test_what_an_image_says_of_itself_is_safe_for_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    software = InstalledSoftware(
+        "3.12\x1b[2J", "/bin/python", {"to\x07rch": "2.1\r3"}, {}, {"vllm": InstalledPackage("0.3\n2" + "0" * 300)}
+    )
+    monkeypatch.setattr(installed, "read_installed", lambda *_: software)  # what the engine's container says
+    details = ImageDetails("id", "linux/arm64", 1, "", {}, ("a",), {}, ("x:1",))
+    contents, sources = adopted.look_into(workspace(Project(tmp_path), NO_ENGINE), "x:1", details, {})
+    assert (contents.python, contents.packages) == ("3.12[2J", {"torch": "2.13"})
+    assert sources["vllm"].version == "0.32" + "0" * 196
 
 
 @pytest.mark.parametrize(("typed", "wanted"), [("builder-work:x", None), ("x", "builder-bisect-1")])

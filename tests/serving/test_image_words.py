@@ -69,7 +69,12 @@ def test_vllm_is_shown_what_needs_no_shell(tmp_path: Path, command: str, argv: l
 
 
 @pytest.mark.parametrize(
-    "command", ["sglang serve m", "if x; then vllm serve a; else vllm serve b; fi", "vllm serve {long}{long}"]
+    "command",
+    [
+        "sglang serve m",
+        "if x; then vllm serve a; else vllm serve b; fi",
+        pytest.param("vllm serve {long}{long}", marks=pytest.mark.slow),
+    ],
 )
 def test_other_programs_several_servers_and_huge_commands_are_no_question(tmp_path: Path, command: str) -> None:
     head = f"defaults: {{long: {'m' * 40_000}}}\n"

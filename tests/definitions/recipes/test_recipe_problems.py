@@ -50,6 +50,7 @@ def test_every_problem_has_its_location(project: Project) -> None:
     assert problems(project, BROKEN) == [NO_VALUE]
 
 
+@pytest.mark.slow
 def test_json_that_is_nested_too_deep_ends_no_check(project: Project) -> None:
     text = "'" + '{{"a": ' * 5000 + "1" + "}}" * 5000 + "'"
     projects.write(project.recipes / "r.yaml", f"{HEAD}command: |\n  vllm serve x --hf-overrides {text}\n")
@@ -348,6 +349,7 @@ def test_the_shipped_recipes_have_nothing_against_them() -> None:
         assert (name, wrong) == (name, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -377,6 +379,7 @@ def test_what_would_take_all_time_or_memory_is_told_at_once(project: Project, te
     assert told in checked.problems[0].message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [f"|\n  vllm serve x \\\n  {' ' * 50_000}x", f"vllm serve x {'{{' * 20_000}", f"vllm serve x {chr(92) * 40_000}"],
@@ -385,6 +388,7 @@ def test_what_is_long_and_right_is_read(project: Project, command: str) -> None:
     assert problems(project, f"{HEAD}command: {command}\n") == []
 
 
+@pytest.mark.slow
 def test_braces_that_never_end_are_read_in_version_2(project: Project) -> None:
     text = f"recipe_version: 2\nmodel: a/b\ndefaults: {{k: v}}\n{HEAD}command: vllm serve {{k}} {'{' * 50_000}k\n"
     assert command.render_command(load(project, text), {}).words == ("vllm", "serve", "v", "{" * 50_000 + "k")

@@ -155,6 +155,7 @@ def hub_refusal(project: Project, folder: Path, files: dict[str, bytes]) -> str:
     return refused.value.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["../../evil.safetensors", "a/../../evil.safetensors"])
 def test_a_hub_that_lists_names_that_lead_elsewhere(tmp_path: Path, name: str) -> None:
     files = {name: safetensors_files.encoded({"a": ("BF16", [2])})}

@@ -53,7 +53,6 @@ def network(log: Path) -> str:
     return log.read_text(encoding="utf-8", errors="replace")
 
 
-@pytest.mark.long
 def test_no_error_and_no_request(page: Path) -> None:
     log = page.parent / "net.json"
     document, console = browse(page, "--dump-dom", f"--log-net-log={log}")
@@ -79,6 +78,7 @@ def test_what_the_page_must_not_do_would_show(page: Path, tmp_path: Path) -> Non
     assert "planted.png" in network(log)
 
 
+@pytest.mark.long
 def test_it_is_drawn_at_every_width_in_both_themes(page: Path, tmp_path: Path) -> None:
     pictures = []
     for width in WIDTHS:

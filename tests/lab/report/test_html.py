@@ -69,6 +69,7 @@ def test_text_of_others_is_text(text: str) -> None:
     assert "\\u202e" in text
 
 
+@pytest.mark.slow
 def test_every_part_of_the_page_escapes(page: Part) -> None:
     """Whatever a text is, wherever it stands: no tag comes of it."""
 

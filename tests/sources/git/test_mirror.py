@@ -804,6 +804,7 @@ def test_an_address_may_be_written_from_that_of_the_parent(parent: str, url: str
     assert absolute_url(parent, url) == absolute
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", ["99999999999999999", "", "x"])
 def test_a_commit_of_no_day(vllm: Vllm, place: GitRepository, seconds: str) -> None:
     text = vllm.history.repository.git("cat-file", "commit", "main")
