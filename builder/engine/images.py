@@ -282,8 +282,8 @@ def _inspected(endpoint: Endpoint, ids: Iterable[str]) -> dict[str, ImageDetails
     return {id_: image for id_, future in inspected.items() if (image := future.result())}
 
 
-def dangling(endpoint: Endpoint, label: str) -> frozenset[str]:
-    return frozenset(image["Id"] for image in image_listing(endpoint, {"dangling": ["true"], "label": [label]}))
+def dangling(endpoint: Endpoint) -> frozenset[str]:
+    return frozenset(image["Id"] for image in image_listing(endpoint, {"dangling": ["true"]}))
 
 
 def layers(image: ImageDetails) -> tuple[Layer, ...]:

@@ -42,11 +42,14 @@ def nameless_images(
     recorded: AbstractSet[str] = {
         image.fingerprint for numbers in lock.images.values() for image in numbers.numbers.values() if not image.pruned
     }
-    dangling = {id_: every[id_] for id_ in images.dangling(endpoint, making.INPUT_HASH) if id_ in every}
+    dangling = {id_: every[id_] for id_ in images.dangling(endpoint) if id_ in every}
+    # The labels are compared here: for a filter by label, the engine reads every image that it has.
     return {
         id_: image
         for id_, image in dangling.items()
-        if image.labels.get(making.REPOSITORY) in lock.images and images.fingerprint(image) not in recorded | of_others
+        if making.INPUT_HASH in image.labels
+        and image.labels.get(making.REPOSITORY) in lock.images
+        and images.fingerprint(image) not in recorded | of_others
     }
 
 
