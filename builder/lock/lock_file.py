@@ -59,7 +59,8 @@ def write_journal(project: Project, name: ImageName, engine_id: str) -> None:
     """Announces a change; the entry is on the disk when this returns. A repository has one entry, the last one."""
     files.make_folder(project.journal)
     content = records.text_of(_Announced(name.repository, name.number, engine_id), {})
-    files.write_alone(project.journal / f"{name.repository.replace('/', '_')}.json", content.encode())
+    file = f"{name.repository.replace('/', '+')}.json"  # no repository has `+` in its name
+    files.write_alone(project.journal / file, content.encode())
 
 
 def is_empty(project: Project) -> bool:
