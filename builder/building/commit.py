@@ -38,9 +38,10 @@ def models(project: Project, planned: PlannedImage) -> tuple[str, ...]:
 def commit_image(
     workspace: Workspace, baked: BakedImage, record: NumberedImage, request: BuildRequest, proofs: Sequence[Proof]
 ) -> tuple[ImageName, tuple[str, ...]]:
-    """Gives a verified image the next number of its repository, and moves the pointers that require no evidence. A number
-    that the same inputs and content got since the plan serves instead. Returns the name, and the waiting models: they require evidence, or one of their ``proofs`` failed. After a failure,
-    lock, tags and numbers are unchanged."""
+    """Gives a verified image the next number of its repository, and moves the pointers that require no evidence. If the
+    same inputs and content got a number since the plan was made, the image gets no further number. Returns the name,
+    and the waiting models: they require evidence, or one of their ``proofs`` failed. After a failure, lock, tags and
+    numbers are unchanged."""
     planned, directory = baked.planned, baked.work.directory
     failed = [each.evidence.subject.model for each in proofs if each.evidence.verdict == "fail"]
     kept_back = {*models(workspace.project, planned), *failed}

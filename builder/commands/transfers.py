@@ -101,8 +101,8 @@ class _CopyJob:
     def failure_reported(self, node: str) -> Iterator[None]:
         try:
             yield
-        except BuilderError as error:
-            self.tell(node, f"failed: {error.message}")
+        except BuilderError:
+            self.tell(node, "failed")  # the command ends with the reason
             raise
 
     def report(self, node: str, event: object) -> None:
