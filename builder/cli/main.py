@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from builder import commands
 from builder.base.errors import BUG, INTERRUPTED, BuilderError, SystemFailureError
 from builder.base.redaction import redacted
 from builder.base.words import did_you_mean
@@ -241,9 +242,7 @@ _WIDEST_HELP = 100
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        from builder.moving import shipped
-
-        output.print_result(f"builder {shipped.of_this_program()}")
+        output.print_result(f"builder {commands.about.program_version()}")
         ctx.exit()
 
 

@@ -153,6 +153,11 @@ def title(name: str) -> str:
     return str(json.loads(text(name))["title"])
 
 
+def program_version() -> shipped.ProgramRelease:
+    """The running release, with its commit if the commit is recorded."""
+    return shipped.of_this_program()
+
+
 # The doctor command: finds what would make a build fail, before the build.
 
 GB = 1000**3
