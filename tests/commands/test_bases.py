@@ -128,7 +128,7 @@ def test_a_tag_whose_image_the_registry_removed_hides_no_other(
         assert answer.status < 300, content
         return content
 
-    part = {"digest": digests[1], "platform": {"os": "linux", "architecture": "amd64"}}
+    part: dict[str, object] = {"digest": digests[1], "platform": {"os": "linux", "architecture": "amd64"}}
     part |= {"mediaType": "application/vnd.oci.image.manifest.v1+json", "size": 1}
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [part]}
     send("PUT", "20260919", json.dumps(index).encode())
