@@ -306,6 +306,8 @@ def _write_holder(descriptor: int, text: str) -> None:
 def beside(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
     """Makes a temporary file in the folder of ``path``, and yields the file with its name. The block renames the file;
     otherwise the file is removed at the end. Several processes may write the same ``path`` at once. Raises OSError."""
+    if not path.name:  # `.` and `/`
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     remove_stale(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
 

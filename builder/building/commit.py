@@ -14,7 +14,7 @@ from builder.base import files
 from builder.building.request import BuildOutcome, BuildRequest, HeldPointer, MissingPart, ModelOutcome
 from builder.evidence import requirements
 from builder.lock import lock_file
-from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
+from builder.lock.model import ImageName, Lock, NumberedImage, Pairing, Repository
 from builder.numbers import images_lock
 from builder.pins import vendored
 
@@ -38,9 +38,10 @@ def models(project: Project, planned: PlannedImage) -> tuple[str, ...]:
 def commit_image(
     workspace: Workspace, baked: BakedImage, record: NumberedImage, request: BuildRequest, proofs: Sequence[Proof]
 ) -> tuple[ImageName, tuple[str, ...]]:
-    """Gives a verified image the next number of its repository, and moves the pointers that require no evidence.
-    Returns the name, and the waiting models: they require evidence, or one of their ``proofs`` failed. After a failure,
-    lock, tags and numbers are unchanged."""
+    """Gives a verified image the next number of its repository, and moves the pointers that require no evidence. If the
+    same inputs and content got a number since the plan was made, the image gets no further number. Returns the name,
+    and the waiting models: they require evidence, or one of their ``proofs`` failed. After a failure, lock, tags and
+    numbers are unchanged."""
     planned, directory = baked.planned, baked.work.directory
     failed = [each.evidence.subject.model for each in proofs if each.evidence.verdict == "fail"]
     kept_back = {*models(workspace.project, planned), *failed}
@@ -49,7 +50,7 @@ def commit_image(
     moves_latest = not waiting and not request.candidate
 
     def recorded(lock: Lock, *, pins: bool) -> Lock:
-        lock = lock.with_image(name, record)
+        lock = lock if same else lock.with_image(name, record)
         if pins:
             lock = _with_pins(lock, planned)
         repository = lock.images[name.repository]
@@ -59,11 +60,13 @@ def commit_image(
 
     _keep_patches(workspace, planned)
     with images_lock.transaction(workspace) as transaction:
-        name = transaction.next_name(planned.plan.repository, record.fingerprint)
-        # `lock --recover` reads it if images.lock is lost.
-        for file, content in lock_file.record_files(recorded(Lock(), pins=True)).items():
-            files.write_plain_file(directory / file, content)
-        transaction.place(name, baked.work.tag, directory, baked.details.id, record.fingerprint)
+        same = None if request.candidate else _same_since(planned, record, transaction.lock)
+        name = same or transaction.next_name(planned.plan.repository, record.fingerprint)
+        if not same:
+            # `lock --recover` reads it if images.lock is lost.
+            for file, content in lock_file.record_files(recorded(Lock(), pins=True)).items():
+                files.write_plain_file(directory / file, content)
+            transaction.place(name, baked.work.tag, directory, baked.details.id, record.fingerprint)
         transaction.commit(recorded(transaction.lock, pins=not request.candidate))
     # The transaction has already set `latest`.
     return name, waiting
@@ -157,6 +160,18 @@ def _held(lock: Lock, model: str, name: ImageName, lacking: Sequence[MissingEvid
 def _recipe_for(planned: PlannedImage, model: str) -> Recipe | None:
     """The recipe of the build, if it serves ``model``."""
     return planned.recipe if planned.recipe and planned.recipe.model == model else None
+
+
+def _same_since(planned: PlannedImage, record: NumberedImage, lock: Lock) -> ImageName | None:
+    """The number that another target of this build, or another process, has recorded since the plan for the same inputs
+    and content."""
+    repository = planned.plan.repository
+    before = planned.lock.images.get(repository, Repository()).numbers
+    for number, image in lock.images.get(repository, Repository()).numbers.items():
+        is_same = (image.input_hash, image.fingerprint) == (record.input_hash, record.fingerprint)
+        if number not in before and is_same and not image.pruned:
+            return ImageName(repository, number)
+    return None
 
 
 def _keep_patches(workspace: Workspace, planned: PlannedImage) -> None:

@@ -117,7 +117,9 @@ def _update(context: Context, contents: Contents | None, *, yes: bool, force: bo
     elif written:
         print_result(f"{words.counted(len(written), 'file')} written; this is {update.now}")
     elif not waiting:
-        print_result(f"every file is the same as in {update.now}")
+        is_same = all(each.state == "same" for each in update.files)
+        others = "" if is_same else " that you did not edit or delete"
+        print_result(f"every file{others} is the same as in {update.now}")
     else:
         unedited = "--yes writes the files that were not edited, --yes --force all files"
         print_result(f"nothing was written; {unedited if changed else '--yes --force overwrites the edited files'}")

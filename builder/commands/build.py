@@ -136,13 +136,14 @@ def _built(
     numbers = repository.numbers if repository else {}
     previous = images.inspect_image(workspace.engine, f"{name.repository}:{max(numbers)}") if numbers else None
     reasons = planned.comparison.reasons
-    if not numbers and name.number > 1:
+    lock = lock_file.read_project_lock(workspace.project)
+    if 1 < name.number == min(lock.images[name.repository].numbers):
         from builder.numbers import claims
 
         reasons = (*reasons, f"it is number {name.number}: {claims.reason(workspace, name)}")
     return Built(
         image=str(name),
-        current=commit.current_image(lock_file.read_project_lock(workspace.project), name.repository),
+        current=commit.current_image(lock, name.repository),
         models=tuple(_paired(planned, name, {each.what for each in waiting})),
         waiting=waiting,
         unchecked=record.unchecked,

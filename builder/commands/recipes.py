@@ -585,5 +585,6 @@ def write_export(path: Path, exported: ExportedRecipe, kind: str) -> tuple[Path,
         for file, text in texts.items():
             files.write_atomically(file, text.encode(), mode=0o755 if kind == "script" else 0o644)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+        hint = "name a new file in an existing folder that you can write to"
+        raise UsageError(f"{path} cannot be written: {error.strerror}", hint=hint) from None
     return tuple(texts)

@@ -18,6 +18,7 @@ from builder.base.values import dataclass, replace
 START_HINT = "start Docker (`sudo systemctl start docker`), or start a private engine with `scripts/engine up`"
 _FAR_HINT = "check the address, and that Docker runs on that machine (`sudo systemctl start docker` there)"
 _SSH_HINT = "check that `ssh` logs in to that machine without a password, and that Docker runs there"
+_AGAIN_HINT = "`docker info` shows whether the engine runs; then run the command again"
 NO_ROOM = "no space left"  # engines and registries differ in upper and lower case
 NO_ROOM_HINT = "make room on the disk of that engine (`docker system df` there), then run the command again"
 
@@ -392,16 +393,15 @@ def request(
 ) -> Any:
     """Sends a request; returns the response's body as parsed JSON, None if it is empty. The caller quotes ``path`` (see
     `quoted`). ``timeout`` limits the whole exchange, in seconds. Raises EngineHTTPError for every status of 400 and
-    above, EngineTimeoutError after ``timeout``, and EngineError if no engine answers."""
+    above, EngineTimeoutError after ``timeout``, and EngineError if no engine answers or its answer ends early."""
     data = raw(endpoint, method, path, query=query, body=body, headers=headers, timeout=timeout)
-    if not data.strip():
+    if method != "GET" and not data.strip():  # an empty answer to GET was cut off: it is not an empty list
         return None
     try:
         return json.loads(data)
     except ValueError:
         message = f"the engine at {endpoint.host} answered {method} {path} with incomplete or invalid JSON"
-        hint = "`docker info` shows whether the engine runs; then run the command again"
-        raise EngineError(message, hint=hint) from None
+        raise EngineError(message, hint=_AGAIN_HINT) from None
 
 
 def raw(
@@ -486,12 +486,16 @@ def parse_json_line(line: str | bytes) -> dict[str, Any] | None:
 
 
 def objects(pieces: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yields the object of each line. A line may be split between ``pieces``. Raises json.JSONDecodeError (a
-    ValueError) for a line that is not JSON, such as the last line of an interrupted stream."""
+    """Yields the object of each line. A line may be split between ``pieces``. Raises EngineError for a line that is not
+    JSON, such as the last line of an interrupted stream."""
     rest = b""
     for piece in chain(pieces, [b"\n"]):
         *lines, rest = (rest + piece).split(b"\n")
-        yield from (json.loads(line) for line in lines if line.strip())
+        try:
+            values = [json.loads(line) for line in lines if line.strip()]
+        except ValueError:
+            raise EngineError("the engine's answer ended early", hint=_AGAIN_HINT) from None
+        yield from values
 
 
 # The engine's multiplexed stream of a container's output. A frame has one byte for the stream, three empty bytes, four

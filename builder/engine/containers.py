@@ -317,8 +317,10 @@ def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
     try:
         container_id = _create(endpoint, body, name=name)
     except EngineConflictError:
-        hint = f"if nobody needs that container: `docker rm -f {name}`; otherwise give the recipe another name"
-        raise ConflictError(f"a container named {name} already exists", hint=hint) from None
+        message = f"another command has just created a container named {name}"
+        raise ConflictError(
+            message, hint="run the command again: it uses that server, or names what is wrong"
+        ) from None
     return _service(request(endpoint, "GET", f"/containers/{container_id}/json"))
 
 

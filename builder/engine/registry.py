@@ -221,8 +221,12 @@ def _digests(session: _RegistrySession, wanted: Iterable[str]) -> dict[str, str]
 
 
 def _described(session: _RegistrySession, digest: str, platform: str) -> dict[str, Any]:
-    """The day, labels and size of a `PublishedImage`; empty for an image for another platform."""
-    manifest, configuration = _image(session, digest, platform)
+    """The day, labels and size of a `PublishedImage`; empty for an image for another platform, and for an image that
+    the registry removed while its tag stayed."""
+    try:
+        manifest, configuration = _image(session, digest, platform)
+    except _GoneError:
+        return {}
     written = sorted(((configuration.get("config") or {}).get("Labels") or {}).items())
     labels = {}
     for name, pattern in _LABELS.items():
@@ -324,9 +328,14 @@ def _send(client: Any, url: str, headers: Mapping[str, str], method: str = "GET"
     return http_client.send(client, method, url, largest=_LARGEST, seconds=_SECONDS, headers=headers)
 
 
+class _GoneError(http_client.NoAnswerError):
+    """The registry lacks a manifest or blob."""
+
+
 def _successful(answer: Any, what: str) -> Any:
     if answer.status_code != 200:
-        raise http_client.NoAnswerError(f"{what.partition('?')[0]}: {http_client.status(answer)}")
+        kind = _GoneError if answer.status_code == 404 else http_client.NoAnswerError
+        raise kind(f"{what.partition('?')[0]}: {http_client.status(answer)}")
     return answer
 
 

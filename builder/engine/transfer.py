@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
@@ -138,10 +137,6 @@ def _follow(
                 on_progress(progress)
             if time.monotonic() - layers.changed_at > IDLE:
                 raise TransferError(stuck, hint=stuck_hint)
-    except json.JSONDecodeError:
-        message = "the engine's response ended early"
-        hint = "`docker info` shows whether the engine runs; then run the command again"
-        raise TransferError(message, hint=hint) from None
     except EngineHTTPError as error:
         raise TransferError(f"{where}: {error.explanation}", hint=_hint(error.explanation)) from None
     except EngineTimeoutError:

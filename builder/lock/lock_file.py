@@ -52,7 +52,7 @@ class Entry:
 
 
 def journal_file(project: Project, repository: str) -> Path:
-    return project.journal / f"{repository.replace('/', '_')}.json"
+    return project.journal / f"{repository.replace('/', '+')}.json"  # no repository has `+` in its name
 
 
 def write_journal(project: Project, name: ImageName, engine_id: str) -> None:

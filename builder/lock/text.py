@@ -194,7 +194,7 @@ def comments_of(text: str) -> Comments:
     """The user's comments in ``text``; empty for a damaged file."""
     own = set(HEADER.splitlines())
     lines = text.splitlines()
-    numbered = [(n, line) for n, line in enumerate(lines, start=1) if "#" in line and line not in own]
+    numbered = [(n, line) for n, line in enumerate(lines, start=1) if "#" in line and line.rstrip() not in own]
     if not numbered:
         return {}
     paths: dict[int, tuple[str, ...]] = {}

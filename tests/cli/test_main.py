@@ -27,6 +27,22 @@ from builder.lock.text import dump_lock
 from tests import program, projects
 
 
+def test_an_interrupt_before_the_program_is_imported_prints_no_traceback() -> None:
+    code = """\
+import sys
+class Interrupted:
+    @staticmethod
+    def find_spec(name, *_):
+        if name == "builder.cli.main":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted)
+from builder.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_the_values_of_variables_and_of_api_keys_are_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

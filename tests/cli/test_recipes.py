@@ -265,6 +265,13 @@ def test_a_file_that_cannot_be_written_is_named(project: Project, tmp_path: Path
     assert f"{tmp_path}/no/file cannot be written: No such file or directory" in done.stderr
 
 
+@pytest.mark.parametrize("folder", ["", ".", "/", "recipes"])
+def test_an_export_into_the_place_of_a_folder_is_refused(project: Project, folder: str) -> None:
+    locks.write(project, (1,), current=1, paired=1)
+    done = run(project, "export", "chat", "--format", "script", "--output", folder, code=2)
+    assert f"{folder or '.'} cannot be written: Is a directory" in done.stderr
+
+
 CLUSTER = (
     "name: big\ncontainer: {container}\nmods: [mods/nowhere]\ncluster_only: true\ndefaults: {{tensor_parallel: 2}}\n"
     "env: {{NCCL_DEBUG: WARN}}\ncommand: |\n  vllm serve m -tp {{tensor_parallel}} \\\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import os
 import secrets
@@ -109,6 +110,32 @@ def test_the_images_of_a_registry_by_date(published: Published, small: Project, 
     table = builder("bases", "small", "--newest", "3").stdout
     assert "vLLM 0.33.0 1f3a5b7c9, built from 012345678, pinned by small" in " ".join(table.split())
     assert "20260919" not in table
+
+
+@pytest.mark.engine
+def test_a_tag_whose_image_the_registry_removed_hides_no_other(
+    registry: Registry, small: Project, builder: Command, endpoint: Endpoint
+) -> None:
+    registries.push_base(endpoint, f"{registry.address}/{NAME}:latest")
+    digests = [registries.publish(registry, NAME, tag, {"number": tag}) for tag in ("20260918", "20260919")]
+    connection = http.client.HTTPConnection(registry.address)
+
+    def send(method: str, version: str, body: bytes = b"") -> bytes:
+        kind = "application/vnd.oci.image.index.v1+json"
+        connection.request(method, f"/v2/{NAME}/manifests/{version}", body or None, {"Content-Type": kind})
+        answer = connection.getresponse()
+        content = answer.read()
+        assert answer.status < 300, content
+        return content
+
+    part: dict[str, object] = {"digest": digests[1], "platform": {"os": "linux", "architecture": "amd64"}}
+    part |= {"mediaType": "application/vnd.oci.image.manifest.v1+json", "size": 1}
+    index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [part]}
+    send("PUT", "20260919", json.dumps(index).encode())
+    send("DELETE", digests[1])
+    asked = builder("bases", f"{registry.address}/{NAME}", "--platform", "linux/amd64", "--json").stdout
+    assert [image["tag"] for image in json.loads(asked)["images"]] == ["20260918"]
+    registries.forget(endpoint, registry.address)
 
 
 @pytest.mark.engine

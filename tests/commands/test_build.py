@@ -378,6 +378,25 @@ def test_several_targets_are_one_bake_that_builds_what_they_share_once(
     ]
 
 
+def test_two_models_of_one_image_built_at_once_share_its_number(
+    small: Project, builder: Command, repository: str
+) -> None:
+    projects.add_recipe(small.root, "other", repository, "Org/Other", ["mods/template"])
+    for number, options in ((1, ()), (2, ("--force",))):
+        built = json_outputs.parsed("build", builder("build", "chat", "other", "--json", *options).stdout)["images"]
+        assert [image["image"] for image in built] == [f"{repository}:{number}"] * 2
+        lock = lock_file.read_lock(small.lock)
+        assert {model: paired.pairing.image.number for model, paired in lock.models.items()} == {
+            "Org/Model-1B": number,
+            "Org/Other": number,
+        }
+        assert (sorted(lock.images[repository].numbers), lock.images[repository].current) == (
+            [*range(1, number + 1)],
+            number,
+        )
+    assert not list((small.state / "work").iterdir())
+
+
 @pytest.mark.long
 def test_of_several_targets_only_those_that_changed_are_built(
     small: Project, builder: Command, repository: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -218,3 +219,5 @@ def test_an_update_is_shown_and_asks(tmp_path: Path) -> None:
     assert (tmp_path / "dockerfiles/cpu/Dockerfile.j2").read_text() == "mine\n"
     assert cli(tmp_path, "init", "--update", "--cpu", "--yes", "--force").returncode == 0
     assert (tmp_path / "dockerfiles/cpu/Dockerfile.j2").read_text() != "mine\n"
+    shutil.rmtree(tmp_path / "dockerfiles/_parts")
+    assert "\nevery file that you did not edit or delete is" in cli(tmp_path, "init", "--update").stdout

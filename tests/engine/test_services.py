@@ -96,7 +96,7 @@ def test_the_log_can_be_had_from_any_of_its_lines_on(endpoint: Endpoint, reposit
 
 def test_a_name_is_given_once(endpoint: Endpoint, repository: str) -> None:
     made(endpoint, repository, "true")
-    with pytest.raises(ConflictError, match=f"a container named {repository} already exists"):
+    with pytest.raises(ConflictError, match=f"has just created a container named {repository}"):
         made(endpoint, repository, "true")
 
 

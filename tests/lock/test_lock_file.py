@@ -47,19 +47,26 @@ def build(project: Project, name: str) -> None:
 
 def note(project: Project, repository: str, number: int, engine_id: str) -> None:
     noted = {"repository": repository, "number": number, "engine_id": engine_id}
-    projects.write(project.journal / f"{repository.replace('/', '_')}.json", json.dumps(noted))
+    projects.write(project.journal / f"{repository.replace('/', '+')}.json", json.dumps(noted))
 
 
 def test_what_is_announced_is_read_back_the_last_of_each_repository(project: Project) -> None:
     engine_id = f"sha256:{'1' * 64}"
     assert lock_file.is_empty(project)
-    for name, content in ((ImageName("org/small", 2), ""), (ImageName("org/small", 3), engine_id), (OTHER, "")):
+    alike = ImageName("org_small", 1)  # its entry replaced the entry of org/small, which was then forgotten
+    for name, content in (
+        (ImageName("org/small", 2), ""),
+        (ImageName("org/small", 3), engine_id),
+        (alike, ""),
+        (OTHER, ""),
+    ):
         lock_file.write_journal(project, name, content)
     announced = [(entry.name, entry.engine_id) for entry in lock_file.journal_entries(project)]
-    assert announced == [(ImageName("org/small", 3), engine_id), (OTHER, "")]
+    assert announced == [(ImageName("org/small", 3), engine_id), (alike, ""), (OTHER, "")]
     # Another process finishes one meanwhile.
     entries = lock_file.journal_entries(project)
     next(entries)
+    (project.journal / "org_small.json").unlink()
     (project.journal / "small.json").unlink()
     assert list(entries) == []
 

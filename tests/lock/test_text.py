@@ -247,6 +247,10 @@ def test_a_comment_goes_with_its_key(golden: str, full: Lock) -> None:
     assert "crashes" not in dump_lock(Lock(models={}), comments_of(text))
 
 
+def test_spaces_that_an_editor_adds_make_no_comment(golden: str) -> None:
+    assert comments_of(golden.replace("\n", "  \n")) == {}
+
+
 def test_a_sharp_in_a_text_is_no_comment(golden: str) -> None:
     assert "# on 8 cores" in golden
     assert comments_of(golden) == {}

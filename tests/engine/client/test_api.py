@@ -83,6 +83,15 @@ def test_an_answer_without_a_body(tmp_path: Path) -> None:
         assert client.request(endpoint, "DELETE", "/x") is None
 
 
+@pytest.mark.parametrize("body", [b"", b"\n", b'[{"Id": "sha2'])
+def test_an_answer_that_was_cut_off_is_no_empty_list(tmp_path: Path, body: bytes) -> None:
+    with (
+        serving(tmp_path / "s", answering(b"HTTP/1.0 200 OK\r\n\r\n" + body)) as endpoint,
+        pytest.raises(EngineError, match="GET /volumes with incomplete"),
+    ):
+        client.request(endpoint, "GET", "/volumes")
+
+
 def test_a_refusal_carries_the_engines_words(tmp_path: Path) -> None:
     answer = b'HTTP/1.0 404 Not Found\r\n\r\n{"message":"No such image: x"}\n'
     with serving(tmp_path / "s", answering(answer)) as endpoint, pytest.raises(client.EngineHTTPError) as caught:

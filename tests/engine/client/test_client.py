@@ -175,7 +175,7 @@ def test_objects_however_the_stream_is_cut() -> None:
 def test_a_stream_that_broke_off() -> None:
     objects = client.objects([b'{"a": 1}\n{"b": '])
     assert next(objects) == {"a": 1}
-    with pytest.raises(json.JSONDecodeError):
+    with pytest.raises(EngineError, match="ended early"):
         next(objects)
 
 
