@@ -373,14 +373,15 @@ def put_in_place(project: Project, planned: PlannedCopy) -> None:
             if kind == "recipe" and before != files:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(place, files[0].content)
-            elif kind == "mod" and before != files:
+            elif kind == "mod":
                 with fresh_folder(place) as fresh:  # also removes the folder of a killed process
-                    for file in files:
-                        path = fresh / file.path
-                        path.parent.mkdir(parents=True, exist_ok=True)
-                        path.write_bytes(file.content)
-                        path.chmod(0o755 if file.executable else 0o644)
-                    replace_folder(fresh, place)
+                    if before != files:
+                        for file in files:
+                            path = fresh / file.path
+                            path.parent.mkdir(parents=True, exist_ok=True)
+                            path.write_bytes(file.content)
+                            path.chmod(0o755 if file.executable else 0o644)
+                        replace_folder(fresh, place)
         if planned.origin:
             write_origin(project, kind, name, planned.origin)
         else:
