@@ -451,7 +451,7 @@ def _complaint(error: Any, kind: str, node: dict[str, Any]) -> str:
     if kind == "Enum":
         return f"{shown} is not one of {', '.join(map(str, error.kind.options))}"
     if kind == "Pattern":
-        return f"{shown} has characters that are not allowed here"
+        return f"{shown} does not have the expected form"
     if kind in {"Type", "MaxItems", "MaxProperties"}:
         types = node["type"] if isinstance(node.get("type"), list) else [node.get("type", "anything else")]
         # A list or mapping that may only be empty is not a type to suggest.

@@ -211,8 +211,8 @@ def print_matrix(matrix: Matrix) -> None:
     each = f" with {len(matrix.proofs)} proofs each" if len(matrix.proofs) > 1 else ""
     print_result(f"of {pairs}{each}: {counts}")
     proofs = (cell for cell in matrix.cells if cell.proof == "prove")
-    if missing := next((cell for cell in proofs if cell.word in {"never tried", "stale"}), None):
-        print_result(f"to prove the first missing or stale pair: `builder prove {missing.image} {missing.model}`")
+    if any(cell.word in {"never tried", "stale"} for cell in proofs):
+        print_result("to prove a missing or stale pair: `builder prove IMAGE MODEL`")
 
 
 def _shown(cell: MatrixCell) -> str:

@@ -226,7 +226,8 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
     """Check whether patches apply, without building.
 
     Each MOD (default: all) is tested on the pins of every recipe and definition that uses it. An unused mod is tested
-    on the definitions that contain the packages that it changes. The command resolves nothing, and needs no engine.
+    on the definitions that contain the packages that it changes. The command resolves nothing. It needs the engine
+    only for packages of a base image, which must be in the engine: a build pulls it.
 
     With --against, each mod is tested on other versions. 0.20.0 is a released wheel of vLLM. v0.20.0, main or a commit
     comes from vLLM's repository. transformers=5.1.0 is a version of another package. Commas separate several versions:

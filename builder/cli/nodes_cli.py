@@ -90,7 +90,9 @@ def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: 
         print_result("builder.yaml was written; to test it: `builder nodes check`")
     elif discovery.changed:
         print_result("nothing was written; --yes writes without asking")
-    elif any(isinstance(answer, BuilderError) or not answer.interface for _, answer in discovery.nodes.values()):
+    elif unread := [node for node, (_, answer) in discovery.nodes.items() if isinstance(answer, BuilderError)]:
+        print_result(f"nothing to write: {', '.join(unread)} could not be read")
+    elif not all(answer.interface for _, answer in discovery.nodes.values() if not isinstance(answer, BuilderError)):
         print_result("nothing to write: not every node has a link")
     else:
         print_result("builder.yaml already has these settings")

@@ -217,7 +217,8 @@ def _engine(endpoint: endpoints.Endpoint, proc: Path) -> Iterator[Diagnosis]:
         yield Diagnosis("image store", "ok", "containerd")
     else:
         message = "the classic store: image ids differ between machines, and a push compresses layers again"
-        remedy = 'set {"features": {"containerd-snapshotter": true}} in /etc/docker/daemon.json and restart Docker'
+        remedy = 'add "features": {"containerd-snapshotter": true} to /etc/docker/daemon.json and restart Docker; that'
+        remedy += " hides all existing images, so first save the numbers that you need with `builder export-image`"
         yield Diagnosis("image store", "warning", message, remedy)
     if (proc / "driver/nvidia/version").exists() and engine.nvidia:
         yield Diagnosis("GPU", "ok", "the engine can give a container the NVIDIA GPU")

@@ -41,14 +41,17 @@ _SHOWN_PACKAGES = (
 
 def crash_report(workspace: Workspace, text: str | None, node: str | None = None) -> tuple[str, str]:
     """The name of the server called ``text`` (None: the only server), and the report as Markdown, without secrets and
-    names. Raises UsageError if there is neither a server nor the log of a failed start."""
-    server = None
-    with suppress(EngineError):
+    names. Raises UsageError if there is neither a server nor the log of a failed start, EngineError if there is no log
+    and the engine does not answer."""
+    server, failure = None, None
+    try:
         server = running.pick(workspace.project, running.find_all(workspace), text)
+    except EngineError as error:
+        failure = error
     if server:
         name, (lines, ended) = server.labels[container.LABEL], _of_container(server, node)
     else:
-        name, lines, ended = _of_file(workspace, text, node)
+        name, lines, ended = _of_file(workspace, text, node, failure)
     content = "\n".join([f"{name} {ended}", *_content(workspace, server, name, text, lines), ""])
     return name, redaction.anonymous(content, _names(workspace.project, workspace.environment))
 
@@ -68,13 +71,16 @@ def _of_container(server: running.RunningServer, node: str | None) -> tuple[list
     return lines, f"ended with exit code {service.exit_code}{f', and {times}' if times else ''}"
 
 
-def _of_file(workspace: Workspace, text: str | None, node: str | None) -> tuple[str, list[str], str]:
-    """The name of the server with the latest log of a failed start, the lines of the log, and how the server ended."""
+def _of_file(
+    workspace: Workspace, text: str | None, node: str | None, failure: EngineError | None
+) -> tuple[str, list[str], str]:
+    """The name of the server with the latest log of a failed start, the lines of the log, and how the server ended.
+    Without such a log, raises ``failure``, for which the engine could not be asked, or UsageError."""
     selected = _selected(workspace, text) if text else None
     wanted = container.service_name(selected.recipe.name) if selected else text or ""
     logs = readiness.kept_logs(workspace.project, wanted, node or "")
     if not logs:
-        raise UsageError(
+        raise failure or UsageError(
             f"there is no server{f' of `{text}`' if text else ''}, and no log of a failed start"
             f"{f' on a node `{node}`' if node else ''}",
             hint="`builder run RECIPE` keeps the log of a start that fails",

@@ -292,7 +292,10 @@ def measure_current(workspace: Workspace, model: str, figures: Sequence[Required
             outcome = measuring.measure_server(workspace, server, profile)
             if outcome.verdict == "fail":
                 reason = requirements.first_finding(outcome.findings, outcome.verdict)
-                return f"{server.running.image}, the current image, failed the bench {profile.name} as well{reason}"
+                return (
+                    f"the current image, {server.running.image}, failed the bench {profile.name}, so the candidate"
+                    f" could not be compared with it{reason}"
+                )
             served_model.keep_run(workspace, server, outcome)
     return ""
 

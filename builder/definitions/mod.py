@@ -287,7 +287,10 @@ _NOT_BAKED = LITTER | {DESCRIPTION, "README.md"}
 LARGEST_FILE = 64 * 1024 * 1024
 LARGEST_MOD = 256 * 1024 * 1024
 MOST_FILES = 10_000
-_REMEDY = "list larger files in `packages`, or download them in a script with `network: true`"
+_REMEDY = (
+    "publish larger files as a Python package and name it in `packages`, or download them in a script with"
+    " `network: true`"
+)
 # Zip: the flag of an encrypted entry, and the system whose entries have file modes.
 _ENCRYPTED = 0x1
 _UNIX = 3

@@ -274,8 +274,11 @@ def _of_flashinfer(project: Project, definition: ImageDefinition, pins: Pins, na
     key = "version" if source.follows_vllm else "ref"
     location = image.location(project, definition.name, "sources", "flashinfer", key)
     exact = exact_version(named.specifiers)
-    other = f", or `ref: v{exact}`" if exact else ""
     message = f"{location}: FlashInfer is at {pin.version} ({pin.commit[:12]}), but {named.text(FLASHINFER)}"
+    other = f", or `ref: v{exact}`" if exact else ""
+    if source.follows_vllm:
+        instead = f"{other} instead of `version: from-vllm`" if other else ""
+        return {message: f"use `--update flashinfer` without a version{instead}"}
     return {message: f"write `version: from-vllm` instead of FlashInfer's `ref`{other}"}
 
 

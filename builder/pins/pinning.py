@@ -224,7 +224,7 @@ def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | N
             fits = True
         if not fits:
             message = f"`--update {name}={ref}`: {name} of {definition.name} accepts {accepts}"
-            hint = f"or change it in dockerfiles/{definition.name}/image.yaml, then use `--update {name}`"
+            hint = f"write the value in dockerfiles/{definition.name}/image.yaml, then use `--update {name}`"
             raise UsageError(message, hint=hint)
 
 

@@ -337,11 +337,11 @@ def _require_whole(name: str, folder: Path, written: CheckpointSource, recorded:
         try:
             wanted |= set(parse_index(files.read_plain_file((folder / NAME).resolve(), LARGEST_INDEX)).values())
         except HeaderError as error:
-            again = f"`hf download {written.model} --revision {recorded.commit} --force-download` fetches it again"
+            again = f"remove the file; `builder download {written.model} --revision {recorded.commit}` fetches it again"
             hint = again if written.model else f"copy the file into {folder} again"
             raise ImageStateError(f"{folder / NAME} is damaged: {error}", hint=hint) from None
     if missing := sorted(path for path in wanted if not (folder / path).exists()):
-        fetches = f"`hf download {written.model} --revision {recorded.commit}` fetches all files"
+        fetches = f"`builder download {written.model} --revision {recorded.commit}` fetches all files"
         lacks = "1 file is" if len(missing) == 1 else f"{len(missing)} files are"
         message = f"{written} is not complete on this machine: {lacks} missing, such as {missing[0]}"
         raise ImageStateError(message, hint=fetches if written.model else f"the files belong in {folder}")

@@ -243,7 +243,7 @@ def is_running(prepared: PreparedServer, existing: Sequence[Service | None]) -> 
     how = "with other options" if now == image else f"from {now}, and would now be served from {image}"
     does = "apply these options" if now == image else "switch to that image"
     raise ConflictError(
-        f"{name} is already being served, {how}", hint=f"to {does}: `builder restart {name}` with the same options"
+        f"{name} is already being served, {how}", hint=f"to {does}: `builder stop {name}`, then run the command again"
     )
 
 

@@ -69,7 +69,7 @@ def test_a_machine_that_cannot_be_asked_changes_nothing_of_its_own(project: Path
     assert far["error"].startswith("the engine of the node is reached at tcp://10.0.0.9:2375")
     assert document["written"] is True
     assert "  far: tcp://10.0.0.9:2375\n" in (project / "builder.yaml").read_text()
-    assert "nothing to write: not every node has a link" in builder("nodes", "discover", code=1).stdout
+    assert "nothing to write: far could not be read" in builder("nodes", "discover", code=1).stdout
 
 
 def test_only_the_nodes_that_are_named(project: Path, builder: Builder) -> None:

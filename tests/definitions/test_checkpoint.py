@@ -66,7 +66,7 @@ def test_a_definition_is_read() -> None:
         ),
         ("companions: [weight_scale_inv]", "companions: [a b]", "10:18: `steps.1.companions.0`"),
         ("config: {bits: 8}", "quantize: int4", "13:5: unknown key `quantize`"),
-        ("@v1", "@../x", '4:10: `sources.int4.hf`: "Org/Model-int4@../x" has characters that are not allowed here'),
+        ("@v1", "@../x", '4:10: `sources.int4.hf`: "Org/Model-int4@../x" does not have the expected form'),
         ("2 GB", "2 TB", "15:10: `output.shard_size`"),
         ("  local: {folder: ~/models/fp8}", "  local: {folder: ~/models/fp8}\n  x: {folder: /x}", "6:3: no step uses"),
     ],

@@ -321,7 +321,7 @@ def test_builder_yaml_says_it_for_all_models_and_for_one(tmp_path: Path) -> None
         ("requires: {proof: pass}", "5:12: unknown key `proof`; did you mean `prove`?"),
         ("requires: {prove: good}", '5:12: `requires.prove`: "good" is not one of pass'),
         ("requires: {probe: tools-long}", '5:12: `requires.probe`: "tools-long" is not a list'),
-        ("requires: {probe: [../x]}", '5:20: `requires.probe.0`: "../x" has characters that are not allowed here'),
+        ("requires: {probe: [../x]}", '5:20: `requires.probe.0`: "../x" does not have the expected form'),
         ("requires: {bench: {tgs at 0: '>= 4'}}", "5:20: no bench run measures `tgs`; did you mean `tg`?"),
         ("requires: {bench: {tg at deep: '>= 4'}}", "5:20: `tg at deep` is not a valid figure"),
         ("requires: {bench: {tg: '95 % of current'}}", "5:20: `95 % of current` is not a valid condition, such as"),

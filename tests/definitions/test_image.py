@@ -78,12 +78,12 @@ python:
 """,
     )
     assert lines == [
-        'dockerfiles/small/image.yaml:1:1: `repository`: "Has Spaces" has characters that are not allowed here; '
+        'dockerfiles/small/image.yaml:1:1: `repository`: "Has Spaces" does not have the expected form; '
         "expected: the name under which Docker lists the image: lower-case letters and digits, with . _ - or / between "
         "them",
         'dockerfiles/small/image.yaml:3:1: `platform`: "linux/riscv" is not one of host, linux/arm64, linux/amd64; '
         "expected: linux/arm64, linux/amd64, or host for the platform of the machine that builds",
-        'dockerfiles/small/image.yaml:4:1: `base`: "debian" has characters that are not allowed here; expected: the '
+        'dockerfiles/small/image.yaml:4:1: `base`: "debian" does not have the expected form; expected: the '
         "base image with its tag, such as debian:bookworm-slim, or with the day of a dated tag: NAME@2026-09-20",
         "dockerfiles/small/image.yaml:5:1: unknown key `bass`; did you mean `base`?",
         "dockerfiles/small/image.yaml:7:3: `python.version`: 3.12 is not text (put quotes around it if YAML "
@@ -216,7 +216,7 @@ python:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("{wheel: vllm>=0.19}", '`sources.vllm.wheel`: "vllm>=0.19" has characters that are not allowed here'),
+        ("{wheel: vllm>=0.19}", '`sources.vllm.wheel`: "vllm>=0.19" does not have the expected form'),
         ("{wheel: vllm, ref: main}", "unknown key `ref`; known here: wheel, index"),
         ("{wheel: vllm, index: 'https://me:secret@example.org/simple'}", "without a login"),
         ("{git: 'https://example.org/x.git'}", "the key `ref` is missing in `sources.vllm`"),

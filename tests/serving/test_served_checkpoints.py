@@ -322,7 +322,7 @@ def test_a_source_of_the_hub_is_served_at_the_commit_that_was_taken(kitchen: Kit
 
     with pytest.raises(ImageStateError, match="files are missing, such as config.json") as refused:
         weights(kitchen)
-    assert refused.value.hint == f"`hf download {MODEL} --revision {COMMIT}` fetches all files"
+    assert refused.value.hint == f"`builder download {MODEL} --revision {COMMIT}` fetches all files"
     model = kitchen.folder / "home/.cache/huggingface/hub/models--Org--Model-int4"
     (model / "snapshots").mkdir(parents=True)
     (kitchen.folder / "int4").rename(model / "snapshots" / COMMIT)

@@ -156,7 +156,7 @@ def _with_room(served: ServedModel, job: ToolJob, shares: tuple[int, ...], repor
         hint = f"{len(job.tools)} tools and {len(job.steps)} steps take more: serve it with a larger --max-model-len"
         raise UsageError(message, hint=hint)
     if left_out := [f"{share} %" for share in shares if share not in fitting]:
-        report(Message(f"left out: {', '.join(left_out)} of the context, which leaves no room for a session"))
+        report(Message(f"no sessions at {', '.join(left_out)} of the context: the tool calls would have no room"))
     return fitting
 
 

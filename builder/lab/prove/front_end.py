@@ -36,8 +36,12 @@ _START_SECONDS = 600
 _LONGEST = 3600
 # vLLM with a tokenizer of 200,000 words needs 2 GiB. A template that writes endlessly uses all memory that it gets.
 _MEMORY = 6 << 30
+_TOO_LARGE = (
+    f"vLLM's front end was killed, probably because it reached its limit of {_MEMORY >> 30} GiB; the chat template may"
+    " contain an endless loop"
+)
 _REASONS = {
-    128 + signal.SIGKILL: f"it was killed, probably because memory ran out: its limit is {_MEMORY >> 30} GiB",
+    128 + signal.SIGKILL: _TOO_LARGE,
     128 + signal.SIGALRM: f"vLLM was not imported within {_START_SECONDS} seconds",
 }
 _NO_PYTHON = (

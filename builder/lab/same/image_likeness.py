@@ -95,7 +95,7 @@ class ImageLikeness:
         """The correct answers of both images in words."""
         before, after = self.right
         if not before and not after:
-            return f"neither image answers any of the {self.questions} questions, so the questions decide nothing"
+            return f"neither image answers any of the {self.questions} questions correctly: they decide nothing"
         lost, gained = self.parted
         return f"{before} of {self.questions} right before, {after} after ({lost} lost, {gained} gained)"
 

@@ -125,7 +125,7 @@ def test_a_container_may_be_any_image(tmp_path: Path, container: str) -> None:
 )
 def test_a_container_that_docker_could_not_name_is_refused(tmp_path: Path, container: str) -> None:
     (line,) = recipe_texts.problem_lines(tmp_path, f'name: x\ncontainer: "{container}"\ncommand: x\n')
-    assert "has characters that are not allowed here; expected: the repository" in line
+    assert "does not have the expected form; expected: the repository" in line
 
 
 PASTED = """\
