@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from builder.base import files
 from builder.building.request import BuildOutcome, BuildRequest, HeldPointer, MissingPart, ModelOutcome
+from builder.engine import images
 from builder.evidence import requirements
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing, Repository
@@ -60,7 +61,7 @@ def commit_image(
 
     _keep_patches(workspace, planned)
     with images_lock.transaction(workspace) as transaction:
-        same = None if request.candidate else _same_since(planned, record, transaction.lock)
+        same = None if request.candidate else _same_since(workspace, planned, record, transaction.lock)
         name = same or transaction.next_name(planned.plan.repository, record.fingerprint)
         if not same:
             # `lock --recover` reads it if images.lock is lost.
@@ -162,15 +163,18 @@ def _recipe_for(planned: PlannedImage, model: str) -> Recipe | None:
     return planned.recipe if planned.recipe and planned.recipe.model == model else None
 
 
-def _same_since(planned: PlannedImage, record: NumberedImage, lock: Lock) -> ImageName | None:
+def _same_since(workspace: Workspace, planned: PlannedImage, record: NumberedImage, lock: Lock) -> ImageName | None:
     """The number that another target of this build, or another process, has recorded since the plan for the same inputs
-    and content."""
+    and content. A number that came with images.lock from another machine does not count unless this engine has it."""
     repository = planned.plan.repository
     before = planned.lock.images.get(repository, Repository()).numbers
     for number, image in lock.images.get(repository, Repository()).numbers.items():
         is_same = (image.input_hash, image.fingerprint) == (record.input_hash, record.fingerprint)
         if number not in before and is_same and not image.pruned:
-            return ImageName(repository, number)
+            name = ImageName(repository, number)
+            details = images.inspect_image(workspace.engine, str(name))
+            if details and images.fingerprint(details) == record.fingerprint:
+                return name
     return None
 
 

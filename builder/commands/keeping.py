@@ -140,13 +140,12 @@ def _numbered(lock: Lock, repository: str, details: ImageDetails) -> ImageName |
 def _named(endpoint: Endpoint, repository: str, details: ImageDetails) -> Iterator[str]:
     """Yields a name of the image. An image without a name has one for the block; otherwise, after a kill, it would be
     deleted as a leftover. A tag that is the image's only name is never removed."""
-    if details.tags:
-        yield details.tags[0]
-        return
-    tag = f"{repository}:adopting-{details.id.removeprefix('sha256:')[:12]}"
-    images.tag_image(endpoint, details.id, tag)
+    tag = images_lock.adopting_tag(repository, details.id)  # a killed process may have left it
+    names = [name for name in details.tags if name != tag]
+    if not names:
+        images.tag_image(endpoint, details.id, tag)
     try:
-        yield tag
+        yield (names or [tag])[0]
     finally:
         images.remove_extra_tag(endpoint, tag)
 

@@ -159,6 +159,8 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
         if details and details.id == entry.engine_id:
             with suppress(ConflictError):  # a container uses the image now, so it may stay
                 images.remove_image(engine, str(name))
+        if entry.engine_id:
+            images.remove_extra_tag(engine, adopting_tag(name.repository, entry.engine_id))
         directory = project.build_directory(name.repository, name.number)
         files.remove_unfinished(directory)
         if entry.engine_id and record is None:
@@ -171,6 +173,11 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
         claims.point_latest(workspace, name.repository, _repository(lock, name.repository).current)
         tell_numbers(workspace, writer.lock, name.repository)
         lock_file.journal_file(project, name.repository).unlink()
+
+
+def adopting_tag(repository: str, engine_id: str) -> str:
+    """The tag of an image without a name until it has a number, so that nothing deletes it as a leftover."""
+    return f"{repository}:adopting-{engine_id.removeprefix('sha256:')[:12]}"
 
 
 def number_holder(workspace: Workspace, name: ImageName) -> ProjectIdentity | None:

@@ -149,9 +149,11 @@ def flashinfer_tag(definition: ImageDefinition, pins: Pins, resolver: Resolver) 
     named = read_named_versions(definition, pins, resolver).get(FLASHINFER)
     vllm = pins.sources.get("vllm")
     hint = "write a tag, branch or commit of FlashInfer: `ref: v0.7.2`"
+    if vllm is None:
+        message = "`version: from-vllm`: the definition gives vllm no version, and none is pinned yet"
+        raise SourceError(message, hint=f"write the version of vllm, such as `wheel: vllm==0.33.0`; or {hint}")
     if named is None:
-        why = f"vllm {vllm.version} requires no version of FlashInfer" if vllm else "this definition pins no vllm"
-        raise SourceError(f"`version: from-vllm`: {why}", hint=hint)
+        raise SourceError(f"`version: from-vllm`: vllm {vllm.version} requires no version of FlashInfer", hint=hint)
     if not (version := exact_version(named.specifiers)):
         text = f"{FLASHINFER}{named.specifiers}"
         raise SourceError(f"`version: from-vllm`: {named.by} requires {text}, which is not a single version", hint=hint)

@@ -521,6 +521,9 @@ def test_an_image_without_a_name_survives_a_kill(
         keeping.adopt_image(workspace(small, endpoint), *request)
         numbers = lock_file.read_lock(small.lock).images[repository].numbers
         assert len(numbers) == turn
+        # With another tag, the image would stay in the engine after `prune`.
+        tags = {f"{repository}:{name}" for name in (*numbers, "latest")}
+        assert images.image_tags(endpoint, [repository]).keys() == tags
     require_no_containers(small, endpoint)
 
 

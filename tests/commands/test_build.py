@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 import pytest
 
 from builder.base.project import Project
+from builder.building.request import BuildRequest
+from builder.commands import build
 from builder.engine import images
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from tests import json_outputs, locks, projects
 from tests.conftest import Command
+from tests.workspaces import workspace
 
 pytestmark = pytest.mark.engine
 
@@ -395,6 +399,33 @@ def test_two_models_of_one_image_built_at_once_share_its_number(
             number,
         )
     assert not list((small.state / "work").iterdir())
+
+
+def test_a_number_that_came_with_images_lock_during_the_build_is_not_that_of_an_image_here(
+    small: Project, endpoint: Endpoint, repository: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another machine built the same, but its image is not in this engine. The new image would have no name."""
+    before = small.lock.read_bytes() if small.lock.exists() else None
+    request, here = BuildRequest(("chat",)), workspace(small, endpoint)
+    assert [built.image for built in build.build_targets(here, request)] == [f"{repository}:1"]
+    theirs = small.lock.read_bytes()
+    for tag in ("1", "latest"):
+        images.remove_image(endpoint, f"{repository}:{tag}")
+    shutil.rmtree(small.builds)
+    small.lock.unlink() if before is None else small.lock.write_bytes(before)
+
+    def pulled(*_: object) -> tuple[()]:
+        small.lock.write_bytes(theirs)
+        return ()
+
+    monkeypatch.setattr("builder.lab.prove.prove.of_build", pulled)
+    (built,) = build.build_targets(here, request)
+    details = images.inspect_image(endpoint, str(built.image))
+    assert built.image == f"{repository}:2"
+    assert details
+    assert {images.fingerprint(details)} == {
+        image.fingerprint for image in lock_file.read_lock(small.lock).images[repository].numbers.values()
+    }
 
 
 @pytest.mark.long

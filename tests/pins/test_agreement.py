@@ -217,6 +217,10 @@ def test_vllm_s_wheel_names_it_as_well(upstream: Upstream, tmp_path: Path) -> No
     pins = upstream.pinned()
     assert (flashinfer(pins).version, flashinfer(pins).requested) == ("0.7.0", "from-vllm/0.22.0")
     assert pinning.stale_pins(upstream.definition, pins, ()) == ()
+    projects.write(file, "".join("  vllm: {wheel: vllm}\n" if "vllm.git" in line else line for line in lines))
+    error = upstream.refused()
+    assert "the definition gives vllm no version" in error.message
+    assert str(error.hint).startswith("write the version of vllm, such as `wheel: vllm==")
     bare = [line if "flashinfer.git" not in line else "  flashinfer: {version: from-vllm}\n" for line in lines]
     projects.write(file, "".join("  vllm: {wheel: vllm==0.22.0}\n" if "vllm.git" in line else line for line in bare))
     assert upstream.definition.sources["flashinfer"] == image.WheelSource("flashinfer-python")
