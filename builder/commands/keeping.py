@@ -140,15 +140,21 @@ def _numbered(lock: Lock, repository: str, details: ImageDetails) -> ImageName |
 def _named(endpoint: Endpoint, repository: str, details: ImageDetails) -> Iterator[str]:
     """Yields a name of the image. An image without a name has one for the block; otherwise, after a kill, it would be
     deleted as a leftover. A tag that is the image's only name is never removed."""
-    if details.tags:
-        yield details.tags[0]
+    tag = _tag_without_name(repository, details)
+    if own := [each for each in details.tags if each != tag]:
+        yield own[0]
         return
-    tag = f"{repository}:adopting-{details.id.removeprefix('sha256:')[:12]}"
     images.tag_image(endpoint, details.id, tag)
     try:
         yield tag
     finally:
         images.remove_extra_tag(endpoint, tag)
+
+
+def _tag_without_name(repository: str, details: ImageDetails) -> str:
+    """The tag that an image without a name has while it is adopted. A killed process leaves the tag, and adopting the
+    image again removes it."""
+    return f"{repository}:adopting-{details.id.removeprefix('sha256:')[:12]}"
 
 
 def _recorded(
@@ -189,6 +195,8 @@ def _again(
         models = tuple(m for m in pairings if m not in lock.models or lock.models[m].pairing.image != name)
         transaction.commit(_paired(lock.with_image(name, replace(record, pruned=None)), name, pairings))
         lock = transaction.lock
+    if (tag := _tag_without_name(name.repository, details)) in details.tags:
+        images.remove_extra_tag(workspace.engine, tag)
     contents = adopted.read_adopted(workspace.project.build_directory(name.repository, name.number))
     result = _result(lock, name, contents or adopted.AdoptedContents(record.fingerprint), models)
     return replace(result, already=True, restored=tagged is None)

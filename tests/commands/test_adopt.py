@@ -521,6 +521,9 @@ def test_an_image_without_a_name_survives_a_kill(
         keeping.adopt_image(workspace(small, endpoint), *request)
         numbers = lock_file.read_lock(small.lock).images[repository].numbers
         assert len(numbers) == turn
+        numbered = images.inspect_image(endpoint, details.id)
+        assert numbered
+        assert not [tag for tag in numbered.tags if ":adopting-" in tag]
     require_no_containers(small, endpoint)
 
 
