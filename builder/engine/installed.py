@@ -407,12 +407,12 @@ def _answer(
     seconds: float = READ_SECONDS,
     env: Mapping[str, str] | None = None,
 ) -> T:
-    """The record in the last line that a Python in a container prints. Raises ImageStateError, which begins with
-    ``failed``, if there is none."""
+    """The record in the last line that a Python in a container prints, also if the Python crashes afterwards: the
+    libraries that it loaded may crash at its end. Raises ImageStateError, which begins with ``failed``, if there is
+    none."""
     result = container.run(argv, timeout=seconds, env=env)
-    if not result.exit_code:
-        with suppress(records.RecordError):
-            return records.parse(result.last_line, kind)
+    with suppress(records.RecordError):
+        return records.parse(result.last_line, kind)
     if result.exit_code == _KILLED:
         raise ImageStateError(f"{failed}: its Python was killed, probably because memory ran out")
     *before, last = result.output.strip()[-2000:].splitlines() or [""]

@@ -183,11 +183,12 @@ def published(
     with _session(endpoint, repository) as session, ThreadPoolExecutor(_AT_ONCE) as pool:
         by_tag = _digests(session, wanted)
         missing = [digest for digest in dict.fromkeys(by_tag.values()) if not isinstance(cached.get(digest), dict)]
-        read = dict(zip(missing, pool.map(lambda digest: _described(session, digest, platform), missing), strict=True))
+        answers = zip(missing, pool.map(lambda digest: _described(session, digest, platform), missing), strict=True)
+        read = {digest: about for digest, about in answers if about is not None}
         every = {**cached, **read}
         if read:
             images.store_cache(cache, section, every if len(every) < _LARGEST_CACHE else read)
-        described = ((tag, digest, every[digest]) for tag, digest in by_tag.items() if every[digest])
+        described = ((tag, digest, every[digest]) for tag, digest in by_tag.items() if every.get(digest))
         return tuple(
             PublishedImage(tag, images.day_of(tag) or about["day"], digest, about["labels"], about["size"])
             for tag, digest, about in described
@@ -220,13 +221,13 @@ def _digests(session: _RegistrySession, wanted: Iterable[str]) -> dict[str, str]
         return {tag: _digest({"digest": digest}) for tag, digest in zip(names, heads, strict=True)}
 
 
-def _described(session: _RegistrySession, digest: str, platform: str) -> dict[str, Any]:
-    """The day, labels and size of a `PublishedImage`; empty for an image for another platform, and for an image that
-    the registry removed while its tag stayed."""
+def _described(session: _RegistrySession, digest: str, platform: str) -> dict[str, Any] | None:
+    """The day, labels and size of a `PublishedImage`; empty for an image for another platform. None for an image that
+    the registry removed while its tag stayed: a push may bring it back."""
     try:
         manifest, configuration = _image(session, digest, platform)
     except _GoneError:
-        return {}
+        return None
     written = sorted(((configuration.get("config") or {}).get("Labels") or {}).items())
     labels = {}
     for name, pattern in _LABELS.items():

@@ -113,9 +113,12 @@ def _is_mod(path: Path) -> bool:
 
 # Unlike bash, spark-vllm-docker's launcher allows blanks around the sign, and in a value without quotes.
 _ASSIGNMENT = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?P<value>.*)", re.ASCII)
-# bash would change any other value, such as one with a variable or an escape.
+# bash would change any other value, such as one with a variable or an escape. The pattern of a value without quotes is
+# possessive, so that a line with many blanks takes no longer.
 _PLAIN = re.compile(
-    r"""(?: '(?P<literal>[^']*)' | "(?P<quoted>[^"\\$`]*)" | (?P<bare>[^'"\\$`]*?) ) (?:\s+\#.*)? \s*""", re.VERBOSE
+    r"""(?: '(?P<literal>[^']*)' | "(?P<quoted>[^"\\$`]*)" | (?P<bare>(?:[^\s'"\\$`]|\s++(?!\#|\Z))*+) )
+    (?:\s+\#.*)? \s*""",
+    re.VERBOSE,
 )
 
 

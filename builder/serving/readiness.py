@@ -301,6 +301,7 @@ Outcome = Literal["answered", "replaced"]
 _MOST_IMAGES = 200  # for each model; only the latest are kept
 _MOST_STARTS = 10  # for each image; its first start is always kept
 LEAST_SECONDS = 15 * 60.0
+_LONGEST_START = 24 * 3600.0  # a longer one was planted: its limit would never end the wait
 _LONGEST_VALUE = 400
 _LARGEST_LOG = 64 << 20
 
@@ -348,7 +349,7 @@ def start_limit(project: Project, lock: Lock, model: str | None) -> float:
     paired = lock.models.get(model or "")
     current = lock.image(paired.pairing.image) if paired else None
     start = recorded_starts(project, model or "").get(current.fingerprint) if current else None
-    return max(5 * start.seconds, LEAST_SECONDS) if start and start.seconds > 0 else 3600.0
+    return max(5 * start.seconds, LEAST_SECONDS) if start and 0 < start.seconds < _LONGEST_START else 3600.0
 
 
 def record_answered(

@@ -234,7 +234,7 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
     if not commit or not folder.samefile(top.text):
         reason = f"{folder} lies inside the checkout {top.text}"
         if not commit:
-            why = f": {shorten(top.stderr)}" if top.status else ""
+            why = f": {shorten(top.stderr)}" if top.stderr else ""
             reason = f"{folder} is not a git checkout with a commit{why}"
         message = f"`path` does not name a checkout: {reason}"
         hint = "correct the `path` of the source in image.yaml; `git log` has to work in that folder"

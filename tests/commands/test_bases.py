@@ -133,8 +133,15 @@ def test_a_tag_whose_image_the_registry_removed_hides_no_other(
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [part]}
     send("PUT", "20260919", json.dumps(index).encode())
     send("DELETE", digests[1])
-    asked = builder("bases", f"{registry.address}/{NAME}", "--platform", "linux/amd64", "--json").stdout
-    assert [image["tag"] for image in json.loads(asked)["images"]] == ["20260918"]
+
+    def listed() -> list[str]:
+        asked = builder("bases", f"{registry.address}/{NAME}", "--platform", "linux/amd64", "--json").stdout
+        return sorted(image["tag"] for image in json.loads(asked)["images"])
+
+    assert listed() == ["20260918"]
+    # The same image is pushed again.
+    assert registries.publish(registry, NAME, "20260920", {"number": "20260919"}) == digests[1]
+    assert listed() == ["20260918", "20260919", "20260920"]
     registries.forget(endpoint, registry.address)
 
 

@@ -125,6 +125,13 @@ def test_the_end_of_a_failed_python_is_shown_with_its_last_line_first() -> None:
         read("", 137)
 
 
+def test_an_answer_counts_although_the_python_crashed_at_its_end() -> None:
+    """The libraries of a GPU may crash when Python unloads them."""
+    facts = installed.GpuFacts("NVIDIA GB10", "12.1", {}, {})
+    container: Any = Printing(f"{json.dumps(vars(facts))}\n", 139)
+    assert installed.read_gpu(container, PYTHON) == facts
+
+
 def test_metadata_that_is_no_yaml_is_no_metadata() -> None:
     assert parse(metadata="a: b: c\n- x").metadata == {}
     software = parse(metadata=f"gpu_arch: 12.1a\nflashinfer_commit: {FLASHINFER}")

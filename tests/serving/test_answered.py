@@ -45,7 +45,7 @@ def test_the_last_outcome_of_each_image_counts(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("planted", ["Infinity", "NaN", "-5", "true", '"9"', "[]"])
+@pytest.mark.parametrize("planted", ["Infinity", "NaN", "-5", "1e300", "true", '"9"', "[]"])
 def test_a_time_that_is_none_makes_no_limit(tmp_path: Path, planted: str) -> None:
     project = Project(tmp_path)
     readiness.record_answered(project, MODEL, "sha256:2", "replaced")

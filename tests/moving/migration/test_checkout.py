@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 import zipfile
 from pathlib import Path
 
@@ -116,6 +117,13 @@ def test_a_value_is_the_one_that_bash_gives_it(line: str) -> None:
 
 def test_blanks_are_taken_as_the_launcher_takes_them() -> None:
     assert read("X = spaced out\r\nY=two words # and a comment\n") == {"X": "spaced out", "Y": "two words"}
+
+
+def test_a_line_with_many_blanks_takes_no_longer() -> None:
+    began = time.monotonic()
+    assert read(f"A=x{' ' * 50_000}y # none\n") == {"A": f"x{' ' * 50_000}y"}
+    assert read(f"A=x{' ' * 50_000}$y\n") == {}
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,12 @@ def test_what_is_no_checkout_is_named(checkout: Path, tmp_path: Path) -> None:
             foreign_files.read_checkout(folder)
 
 
+def test_without_git_no_reason_is_promised(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("builder.sources.git.which", lambda _: None)
+    with pytest.raises(SourceError, match="is not a git checkout with a commit$"):
+        foreign_files.read_checkout(checkout)
+
+
 def test_a_shallow_clone_cannot_serve_its_commit(checkout: Path, tmp_path: Path) -> None:
     git(tmp_path, "clone", "--quiet", "--depth=1", checkout.as_uri(), "shallow")
     foreign_files.refuse_shallow(checkout)
