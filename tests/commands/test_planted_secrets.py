@@ -70,9 +70,10 @@ class Planted:
                 self.search(path.read_bytes(), str(path.relative_to(folder)))
 
     @contextmanager
-    def watching_arguments(self, process: subprocess.Popen[str]) -> Iterator[None]:
-        """Reads the arguments of all processes meanwhile, but for those that the user typed."""
-        ended = threading.Event()
+    def watching_arguments(self, process: subprocess.Popen[str], argv: list[str]) -> Iterator[None]:
+        """Reads the arguments of all processes meanwhile, except those that the user typed. A child also has these
+        until its own program begins."""
+        ended, typed = threading.Event(), "\0".join([*argv, ""]).encode()
 
         def watch() -> None:
             while not ended.is_set():
@@ -82,7 +83,8 @@ class Planted:
                             arguments = (entry / "cmdline").read_bytes()
                         except OSError:
                             continue
-                        self.search(arguments, f"arguments of {arguments[:40]!r}")
+                        if arguments != typed:
+                            self.search(arguments, f"arguments of {arguments[:40]!r}")
                 time.sleep(0.005)
 
         thread = threading.Thread(target=watch)
@@ -96,7 +98,7 @@ class Planted:
     def run(self, argv: list[str], environ: dict[str, str], code: int) -> str:
         """Runs a command of ours, and looks at all that it prints."""
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environ)
-        with self.watching_arguments(process):
+        with self.watching_arguments(process, argv):
             output, _ = process.communicate(timeout=240)
         assert process.returncode == code, output
         self.search(output, f"output of {argv[-2:]}")
