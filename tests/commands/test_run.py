@@ -208,7 +208,7 @@ def test_other_options_are_not_taken_for_the_same(kitchen: Kitchen, builder: Bui
     builder("run", "chat", "--detach")
     asked = builder("run", "chat", "--max-model-len", "4096", code=1)
     assert "is already being served, with other options" in asked.stderr
-    assert f"builder restart {kitchen.name}" in asked.stderr
+    assert f"`builder stop {kitchen.name}`, then run the command again" in asked.stderr
     assert "is already starting" in builder("run", "chat", "--detach").stdout
 
 

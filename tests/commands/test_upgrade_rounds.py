@@ -159,7 +159,8 @@ def test_a_check_that_both_images_fail_is_the_reason_and_the_current_image_keeps
     monkeypatch.setattr(measuring, "measure_server", lambda *_: failed)
     assert measured(project) == (
         "bench tg at 0: not measured: bench quick failed (coherence at throughput)",
-        "small:1, the current image, failed the bench quick as well (coherence at throughput)",
+        "the current image, small:1, failed the bench quick, so the candidate could not be compared with it"
+        " (coherence at throughput)",
     )
     assert machine.log.count("serve 2") == 1
     assert not run_record.of_image(project, OLD)

@@ -126,7 +126,7 @@ def test_a_context_without_room_is_told() -> None:
     with serving(Behaviour(model=agent.obedient, context=20_000)) as served:
         outcome = probes.run_tools_long(served, lambda event: messages.append(str(event)), tools=4, steps=12)
     assert [figure.at["share"] for figure in outcome.figures] == [0, 50]
-    assert "left out: 75 % of the context" in messages[0]
+    assert "no sessions at 75 % of the context" in messages[0]
     with pytest.raises(UsageError, match="has 2000 tokens: too few"), serving(Behaviour(context=2000)) as served:
         probes.run_tools_long(served, events.ignore)
 
