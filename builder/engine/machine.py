@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 from builder.base import machine_record, processes
 from builder.base.errors import BuilderError, EngineError, NodeError
-from builder.base.machine_record import Machine
 from builder.base.processes import tied_to_parent
 from builder.base.values import dataclass
 from builder.engine import client, containers
@@ -104,28 +103,32 @@ _LARGEST_FILE = 65536
 
 def read_machine(
     endpoint: Endpoint, environ: Mapping[str, str], image: str = "", seconds: float = PROGRAMS_SECONDS
-) -> Machine:
+) -> machine_record.Machine:
     """The record of the engine's machine. If the engine is neither on this machine nor reached by ssh, a container of
     ``image`` reads the record. Unreadable parts are empty. ``BUILDER_ROOT`` replaces the folder /."""
     version = _engine_version(endpoint)
+    platform = ""
+    outputs: dict[str, str] = {}
     if is_here(endpoint.host):
-        architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
+        name = os.uname().machine
+        platform = "linux/" + {"x86_64": "amd64", "aarch64": "arm64"}.get(name, name)
         outputs = _outputs(environ, seconds)
+    return machine_record.parse_machine(read_machine_files(endpoint, environ, image), outputs, platform, version)
+
+
+def read_machine_files(endpoint: Endpoint, environ: Mapping[str, str], image: str = "") -> dict[str, str]:
+    """The texts of the files in the record of the engine's machine; no program is started. Empty if they cannot be
+    read."""
+    if is_here(endpoint.host):
         root = Path(environ.get("BUILDER_ROOT") or "/")
-        files = machine_record.read_files({name: root / name for name in ("proc", "sys", "etc")})
-        return machine_record.parse_machine(files, outputs, f"linux/{architecture}", version)
-    try:
+        return machine_record.read_files({name: root / name for name in ("proc", "sys", "etc")})
+    with suppress(BuilderError):
         if urlsplit(endpoint.host).scheme == "ssh":
-            files = record_files(
-                run_on_machine(environ, endpoint.host, record_script(machine_record.PLACES), timeout=_FAR_SECONDS)
-            )
-        elif image:
-            files = read_in_container(endpoint, image)
-        else:
-            return Machine(engine=version)
-    except BuilderError:
-        return Machine(engine=version)
-    return machine_record.parse_machine(files, {}, "", version)
+            script = record_script(machine_record.PLACES)
+            return record_files(run_on_machine(environ, endpoint.host, script, timeout=_FAR_SECONDS))
+        if image:
+            return read_in_container(endpoint, image)
+    return {}
 
 
 def read_in_container(endpoint: Endpoint, image: str) -> dict[str, str]:

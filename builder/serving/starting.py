@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.base import words
+from builder.base import machine_record, words
 from builder.base.errors import (
     ConflictError,
     ImageStateError,
@@ -313,9 +313,9 @@ _UNIFIED = re.compile(r"\b(GB10|Thor|Orin)\b")
 
 
 def shared_with_gpu(endpoint: Endpoint, environ: Mapping[str, str], image: str) -> Machine | None:
-    """The record of the engine's machine, as `machine.read_machine` reads it. None if its GPU has its own memory, or
-    the memory is unknown."""
-    record = machine.read_machine(endpoint, environ, image)
+    """The record of the engine's machine, from its files alone. None if its GPU has its own memory, or the memory is
+    unknown."""
+    record = machine_record.parse_machine(machine.read_machine_files(endpoint, environ, image), {})
     return record if _UNIFIED.search(record.gpu) and record.memory and record.available else None
 
 
