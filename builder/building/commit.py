@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from builder.base import files
 from builder.building.request import BuildOutcome, BuildRequest, HeldPointer, MissingPart, ModelOutcome
-from builder.engine import images
+from builder.engine import installed
 from builder.evidence import requirements
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing, Repository
@@ -172,8 +172,7 @@ def _same_since(workspace: Workspace, planned: PlannedImage, record: NumberedIma
         is_same = (image.input_hash, image.fingerprint) == (record.input_hash, record.fingerprint)
         if number not in before and is_same and not image.pruned:
             name = ImageName(repository, number)
-            details = images.inspect_image(workspace.engine, str(name))
-            if details and images.fingerprint(details) == record.fingerprint:
+            if installed.local_fingerprint(workspace.engine, str(name)) == record.fingerprint:
                 return name
     return None
 

@@ -159,7 +159,7 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
         if details and details.id == entry.engine_id:
             with suppress(ConflictError):  # a container uses the image now, so it may stay
                 images.remove_image(engine, str(name))
-        if entry.engine_id:
+        if entry.engine_id and (record is None or record.adopted):  # a build made no such tag
             images.remove_extra_tag(engine, adopting_tag(name.repository, entry.engine_id))
         directory = project.build_directory(name.repository, name.number)
         files.remove_unfinished(directory)
