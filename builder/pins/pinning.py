@@ -192,13 +192,8 @@ def resolve_missing(
     others = {name: pin for name, pin in rest.sources.items() if name not in moved_wheels}
     rest = _with_sources(task, replace(rest, sources={**others, **wheel_pins}), moving)
     if len(task.faults) == so_far and definition.git_sources:
-        # If vLLM is a wheel, uv compares its packages, and only FlashInfer is compared here.
         with task.catching("vllm"):
-            named, project = agreement.read_named_versions(definition, rest, resolver), resolver.project
-            rust = agreement.rust(definition, rest, resolver) if definition.args.get("rust") else ""
-            patches = vendored.load_vendored(project, definition.name, rest, task.patches) if named or rust else {}
-            agreement.check_agreement(project, definition, rest, patches, named)
-            agreement.check_rust(project, definition, rust, patches)
+            _compare_with_vllm(task, rest)
     if len(task.faults) == so_far and _need_closures(pins, rest, moving, update):
         rest = _with_closures(task, rest, inherited, below)
     if len(task.faults) > so_far and pins.python:
@@ -236,6 +231,17 @@ def _need_closures(before: Pins, after: Pins, moving: set[str], update: Mapping[
 
     git = {name for name, pin in after.sources.items() if isinstance(pin, GitPin)}
     return bool(update) or bool(moving - git) or commits(before) != commits(after)
+
+
+def _compare_with_vllm(task: _Task, pins: Pins) -> None:
+    """Raises SourceError if a definition that builds from git has other versions than its vLLM names. If vLLM is a
+    wheel, uv compares its packages, and only FlashInfer is compared here."""
+    definition, project = task.definition, task.resolver.project
+    named = agreement.read_named_versions(definition, pins, task.resolver)
+    rust = agreement.rust(definition, pins, task.resolver) if definition.args.get("rust") else ""
+    patches = vendored.load_vendored(project, definition.name, pins, task.patches) if named or rust else {}
+    agreement.check_agreement(project, definition, pins, patches, named)
+    agreement.check_rust(project, definition, rust, patches)
 
 
 # The base image.
@@ -335,21 +341,18 @@ def _with_vllm(definition: ImageDefinition, pins: Pins) -> Pins:
 
 
 def _resolved(task: _Task, pins: Pins, name: str) -> GitPin:
-    """The pin of a git source at the requested branch, tag or commit, or at the definition's. Raises SourceError, also
-    if there is no such release, or if vLLM names none."""
+    """The pin of a git source. Raises SourceError."""
     source, diff = _as_it_is(task.definition.git_sources[name])
     if diff:
         task.patches[hashlib.sha256(diff).hexdigest()] = diff
     kept = None if name in task.update else _of_ref(source, pins.sources.get(name), pins)
-    wanted, address = task.update.get(name), source.git
-    ref = wanted or source.ref
-    if not kept and source.checkout:
-        address, ref = _address(task, source.checkout, source), source.ref
-    elif not kept and wanted == RELEASE:
-        ref = task.resolver.release(name, address)
-    elif not kept and source.follows_vllm and not wanted:
-        ref = f"refs/tags/{agreement.flashinfer_tag(task.definition, pins, task.resolver)}"
-    pin = replace(kept or task.resolver.commit(name, address, ref), requested=_recorded_ref(source, pins))
+    if kept:
+        pin = kept
+    elif source.checkout:
+        pin = task.resolver.commit(name, _address(task, source.checkout, source), source.ref)
+    else:
+        pin = task.resolver.commit(name, source.git, _ref(task, pins, name))
+    pin = replace(pin, requested=_recorded_ref(source, pins))
     return _with_patches(task, name, pin, source, kept.patches if kept else ())
 
 
@@ -361,6 +364,17 @@ def _address(task: _Task, checkout: Path, source: GitSource) -> str:
             return url
     foreign_files.refuse_shallow(checkout)
     return source.git
+
+
+def _ref(task: _Task, pins: Pins, name: str) -> str:
+    """The branch, tag or commit to resolve: the requested one, or the definition's. Raises SourceError if there is no
+    such release, or if vLLM names none."""
+    source, wanted = task.definition.git_sources[name], task.update.get(name)
+    if wanted == RELEASE:
+        return task.resolver.release(name, source.git)
+    if source.follows_vllm and not wanted:
+        return f"refs/tags/{agreement.flashinfer_tag(task.definition, pins, task.resolver)}"
+    return wanted or source.ref
 
 
 def _with_patches(task: _Task, name: str, pin: GitPin, source: GitSource, before: Sequence[SourcePatch]) -> GitPin:
@@ -450,9 +464,7 @@ def _to_run(task: _Task, wants: PythonRequirements, pins: Pins, inherited: Seque
         as_of=as_of,
         exempt=exactly_requested(wants.packages) | {source.package for source in sources.values()},
     )
-    resolved = python.resolve_closure(request, resolver.settings, inherited)
-    for warning in resolved.warnings:
-        resolver.say(f"{definition.name}: {warning}")
+    resolved = _closure(task, request, inherited)
     if misfit := agreement.misfit_kernels((*inherited, *resolved.pin.packages)):
         raise SourceError(misfit, hint="set a version that fits under `python.packages` in image.yaml")
     if as_of and (resolved.pin.undated or not resolved.pin.as_of):
@@ -491,10 +503,15 @@ def _to_build(
         exempt=exactly_requested(wants.build),
     )
     installed = (*inherited, *(pins.python.packages if pins.python else ()))
+    return _closure(task, request, installed).pin
+
+
+def _closure(task: _Task, request: python.ClosureRequest, installed: Sequence[LockedPackage]) -> python.ResolvedClosure:
+    """The closure beside the packages ``installed``. Reports yanked releases and unknown extras. Raises SourceError."""
     resolved = python.resolve_closure(request, task.resolver.settings, installed)
     for warning in resolved.warnings:
         task.resolver.say(f"{task.definition.name}: {warning}")
-    return resolved.pin
+    return resolved
 
 
 def exactly_requested(requirements: tuple[str, ...]) -> frozenset[str]:
@@ -574,12 +591,8 @@ def _limit(task: _Task, wants: PythonRequirements, pins: Pins, below: str) -> st
     name = next((name for name in _GOVERNING if name in definition.sources), None)
     if name is None:
         return below
-    source, pin, was = definition.sources[name], pins.sources.get(name), before.sources.get(name)
-    stays = was is not None and not {"python", name} & task.update.keys()
-    if was and isinstance(source, WheelSource):
-        stays = stays and isinstance(was, WheelPin) and was.requested == source.requested
-    elif was and pin:
-        stays = stays and (was.version, was.commit) == (pin.version, pin.commit)
+    stays = "python" not in task.update and _is_same(task, name, pins)
+    pin = pins.sources.get(name)
     made = _made(task, wants, name, pins, pin.version if stays and pin else task.update.get(name))
     if not made:
         task.resolver.say(
@@ -593,6 +606,15 @@ def _limit(task: _Task, wants: PythonRequirements, pins: Pins, below: str) -> st
         return max(end, before.python.as_of)
     # For a closure without a limit: the first second after the upload of its newest package.
     return max(end, words.timestamp_of(datetime.fromisoformat(before.python.newest) + timedelta(seconds=1)))
+
+
+def _is_same(task: _Task, name: str, pins: Pins) -> bool:
+    source, pin = task.definition.sources[name], task.before.sources.get(name)
+    if pin is None or name in task.update:
+        return False
+    if isinstance(source, WheelSource):
+        return not isinstance(pin, GitPin | IncludedPin) and pin.requested == source.requested
+    return pin.version == pins.sources[name].version and pin.commit == pins.sources[name].commit
 
 
 def _made(task: _Task, wants: PythonRequirements, name: str, pins: Pins, version: str | None) -> str:
