@@ -8,6 +8,7 @@ from typing import Any, Literal
 import click
 
 from builder import commands
+from builder.base import words
 from builder.cli.main import Group
 from builder.cli.options import Context, json_and_context, json_option, names, pass_context, verbosity_and_context
 from builder.cli.output import data, print_json, print_result, styled
@@ -110,8 +111,6 @@ def start(
 @json_and_context
 def status(context: Context, as_json: bool) -> None:
     """Show the progress of the bisection, and the candidates tried so far."""
-    from builder.base import words
-
     state = commands.bisecting.bisection_status(context.workspace())
     waiting = state.bisection.waiting is not None
     if as_json:
@@ -134,8 +133,6 @@ def status(context: Context, as_json: bool) -> None:
 @pass_context
 def stop(context: Context) -> None:
     """Stop the bisection, serve the model as before, and remove the candidates."""
-    from builder.base import words
-
     count = commands.bisecting.stop_bisection(context.workspace())
     print_result(f"stopped; removed {words.counted(count, 'candidate')}")
 
@@ -184,8 +181,6 @@ def _print(report: commands.bisecting.BisectReport, *, as_json: bool) -> int:
 
 
 def _print_report(report: commands.bisecting.BisectReport) -> None:
-    from builder.base import words
-
     if report.look:
         served = f", served at {report.look.address}" if report.look.address else ""
         print_result(f"judge {styled(report.look.image, bold=True)}{served}")
@@ -210,8 +205,6 @@ def _print_report(report: commands.bisecting.BisectReport) -> None:
 
 
 def _print_culprit(culprit: commands.bisecting.FoundCulprit) -> None:
-    from builder.base import words
-
     if commit := culprit.commit:
         print_result(f"  {culprit.unit}: {culprit.bad[:12]} {commit.title}", hanging=4)
         print_result(f"    by {commit.author}, {commit.date[:10]}; the commit before is {culprit.good[:12]}", hanging=6)

@@ -232,11 +232,9 @@ def _absent(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, ImageName, 
         name = paired.pairing.image
         if (record := lock.image(name)) and states[name] != "present":
             back = adopted.way_back(name, record)
-            yield (
-                model,
-                name,
-                f"`{adopted.frees(name)}` frees the name, then {back}" if states[name] == "moved" else back,
-            )
+            if states[name] == "moved":
+                back = f"`{adopted.frees(name)}` frees the name, then {back}"
+            yield model, name, back
 
 
 def _separate(

@@ -318,9 +318,8 @@ def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
         container_id = _create(endpoint, body, name=name)
     except EngineConflictError:
         message = f"another command has just created a container named {name}"
-        raise ConflictError(
-            message, hint="run the command again: it uses that server, or names what is wrong"
-        ) from None
+        hint = "run the command again: it uses that server, or names what is wrong"
+        raise ConflictError(message, hint=hint) from None
     return _service(request(endpoint, "GET", f"/containers/{container_id}/json"))
 
 

@@ -105,7 +105,8 @@ def _model_data(lock: Lock, paired: Model) -> Block:
             revision=pairing.revision,
             note=pairing.note,
         )
-        data |= {str(pairing.image): marks} if marks else {}
+        if marks:
+            data[str(pairing.image)] = marks
     return data
 
 

@@ -346,15 +346,9 @@ def _explained(
     if isinstance(error, errors.HfHubHTTPError):
         status = error.response.status_code
         if isinstance(error, errors.GatedRepoError):
-            hint = (
-                f"accept the terms at {hub}/{model}; then set HF_TOKEN to a token of that account that may read gated"
-            )
-            hint += f" models ({hub}/settings/tokens)"
-            return (
-                ModelUnavailableError,
-                f"{model} is gated: only accounts that accepted its terms may download it",
-                hint,
-            )
+            message = f"{model} is gated: only accounts that accepted its terms may download it"
+            hint = f"accept the terms at {hub}/{model}; then set HF_TOKEN to a token of that account that may read"
+            return ModelUnavailableError, message, f"{hint} gated models ({hub}/settings/tokens)"
         if isinstance(error, errors.RevisionNotFoundError):
             hint = f"{hub}/{model}/commits/main lists its revisions"
             return ModelUnavailableError, f"{model} has no revision `{revision}`", hint
