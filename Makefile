@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .PHONY: help quickstart test test-slow test-full test-fast test-lowest test-fuzz test-mutants test-gpu coverage check check-types check-others format setup engine engine-stop bench reference docs wheel clean
 
-# Python keeps what it compiles, whatever the environment says: the tests import it in many processes.
+# Python stores compiled files even if the environment forbids it, because the tests import them in many processes.
 export PYTHONDONTWRITEBYTECODE :=
 
 READY := .venv/.ready
@@ -14,21 +14,21 @@ BUILDER := .venv/bin/builder
 help:
 	@sed -n 's/^# make /make /p' Makefile
 	@echo "make setup        .venv with the program, from uv.lock: .venv/bin/builder"
-	@echo "make test-fast    the tests that need no engine and little time, those of what changed first"
-	@echo "make test-slow    the tests that take long: more images with a real vLLM, planted faults, several machines"
-	@echo "make test-full    all, also each command ended at every place, arm64, the CUDA wheels (40 GB of disk)"
-	@echo "make test-lowest  those tests with the lowest version of each package that pyproject.toml allows"
-	@echo "make test-fuzz    10,000 damaged files of each kind that is read"
-	@echo "make test-mutants whether tests notice small changes of numbers, lock, plan, rollback and prune: hours"
-	@echo "make coverage     every test, and which lines and branches they reach"
+	@echo "make test-fast    the tests without an engine, in half a minute; tests of changed files come first"
+	@echo "make test-slow    the long tests: more images with a real vLLM, planted faults, several machines"
+	@echo "make test-full    all tests, also kills at every place, arm64, the CUDA wheels (40 GB of disk)"
+	@echo "make test-lowest  the tests of test-fast with the lowest versions that pyproject.toml allows"
+	@echo "make test-fuzz    10,000 damaged files of each format"
+	@echo "make test-mutants check that tests notice small changes of numbers, lock, plan, rollback and prune: hours"
+	@echo "make coverage     all tests, and the lines and branches that they reach"
 	@echo "make test-gpu     the shipped mods on this machine's GPU, up to 50 minutes: IMAGE=NAME:N, or PYTHON=PATH with a vLLM"
 	@echo "make check        linters, types and the import rules"
-	@echo "make engine       start a private Docker engine where none answers (root)"
-	@echo "make engine-stop  end it"
-	@echo "make wheel        the wheel in dist/, with which no clone is needed"
-	@echo "make bench        measure everything, about an hour, and write docs/benchmarks.md (root)"
-	@echo "make reference    write docs/reference and the schema of images.lock from the program"
-	@echo "make docs         the documentation as a site in site/, with search; a broken link is an error"
+	@echo "make engine       start a private Docker engine if no engine answers (root)"
+	@echo "make engine-stop  stop the private engine"
+	@echo "make wheel        the wheel in dist/, which works without a clone"
+	@echo "make bench        measure everything in about an hour, and write docs/benchmarks.md (root)"
+	@echo "make reference    write docs/reference and the schema of images.lock"
+	@echo "make docs         the documentation as a site in site/, with search; broken links are errors"
 
 setup: $(READY)
 $(READY): pyproject.toml uv.lock scripts/setup
@@ -41,7 +41,7 @@ engine:
 engine-stop:
 	@scripts/engine down
 
-# The pinned base is the registry's: where none answers, the one that was made here instead is pinned.
+# If no registry answers, `quickstart` makes the base image, and pins it instead of the registry's image.
 quickstart: $(READY) engine
 	@eval "$$(scripts/engine env)"; scripts/base-image; \
 	 made=$$(docker image ls --quiet --filter label=builder.base=debian-packages debian:bookworm-slim); \
@@ -66,7 +66,7 @@ FAST := -q -m "not engine and not image and not slow and not long and not full" 
 test-fast: $(READY)
 	@.venv/bin/pytest $(FAST)
 
-# The tools of the tests are their newest versions: only what the program imports has a lowest one.
+# Only the program's imports have lowest versions. The tests' tools are the newest.
 LOWEST := .builder/lowest
 test-lowest: $(READY)
 	@export UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-https://pypi.org/simple}}" VIRTUAL_ENV=$(LOWEST); \
@@ -80,7 +80,7 @@ test-lowest: $(READY)
 test-fuzz: $(READY)
 	@BUILDER_FUZZ=10000 .venv/bin/pytest -q --durations=0 -m "" tests/fuzz
 
-# Fast tests come first, in the time that they take; what they leave is for slow ones and those on an engine.
+# The fast tests come first. The slow tests and those with an engine try the mutants that the fast tests do not kill.
 test-mutants: $(READY) engine
 	@rm -rf .builder/mutation
 	@.venv/bin/python -m tests.mutation measure fast
@@ -100,10 +100,10 @@ coverage: $(READY)
 	@.venv/bin/coverage combine --quiet
 	@.venv/bin/coverage report --skip-covered --sort=miss
 
-# What git has and is there: builds leave files in a clone, too.
+# The existing files of git. Builds also leave files in a clone.
 SOURCES := comm -23 <(git ls-files -- . ':!builds' | sort) <(git ls-files --deleted | sort)
 
-# mypy takes as long as all others together, and one processor.
+# mypy takes as long as all other checks together, on one processor.
 check: $(READY)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync check-types check-others
 
@@ -130,7 +130,7 @@ bench: $(READY) engine
 reference: $(READY)
 	@.venv/bin/python -m docs.reference.generate
 
-# The generator of the site is a group of its own, which nothing else needs.
+# Only this target requires the group `docs`, with the generator of the site.
 docs: $(READY)
 	@.venv/bin/uv export --quiet --frozen --only-group docs --no-header --output-file .builder/docs.txt
 	@export UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-https://pypi.org/simple}}"; \

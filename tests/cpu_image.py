@@ -46,8 +46,8 @@ def renamed(root: Path, repository: str, *recipes: str) -> Project:
 
 
 def builder(project: Project, *arguments: str) -> str:
-    """The output of the command. Its exit code must be 0."""
-    return run_command(project, *arguments).stdout
+    """The output of the command. Its exit code must be 0. The first build downloads gigabytes."""
+    return run_command(project, *arguments, timeout=840).stdout
 
 
 @contextmanager

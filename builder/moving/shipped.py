@@ -51,8 +51,8 @@ def below_package(root: Path, folder: str) -> Iterator[PlainFile]:
 Contents = Literal["all", "spark", "cpu", "minimal"]
 # Projects may add their own lines to these files. Missing lines are added at the end.
 LINES = (".gitignore", ".gitattributes")
-# The scripts for developing this program.
-_OWN_SCRIPTS = frozenset({"scripts/setup", "scripts/test"})
+# Scripts for the development and the tests of this program.
+_OWN_SCRIPTS = frozenset(f"scripts/{name}" for name in ("browser", "compose", "setup", "test"))
 
 
 @dataclass(frozen=True)

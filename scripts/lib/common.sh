@@ -1,8 +1,7 @@
 # shellcheck shell=bash
-# Shared by the scripts of this folder: words to the person, and where Debian packages come from.
-# Sourced, not run.
+# Shared by the scripts in this folder, which source it: messages, and the source of Debian packages.
 
-# The caller's name goes before every line, so that a line in a CI log says where it comes from.
+# Each line begins with the script's name, so that a CI log shows where the line comes from.
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 warn() { say "warning: $*"; }
 
@@ -20,14 +19,14 @@ die() {
 have() { command -v "$1" >/dev/null 2>&1; }
 is_root() { [ "$(id -u)" -eq 0 ]; }
 
-# The value of one key of /etc/os-release (ID, VERSION_CODENAME, …), empty where there is none.
+# The value of a key in /etc/os-release (ID, VERSION_CODENAME, …); empty if it is not set.
 os_release() {
   # shellcheck source=/dev/null
   (. /etc/os-release 2>/dev/null && eval "printf '%s' \"\${$1:-}\"") || true
 }
 
-# The Debian mirror to use: the person's choice, else the one this machine's own apt uses when it is
-# a Debian, else the public one. Debian only: an Ubuntu mirror has no Debian beside it.
+# The Debian mirror: the user's choice, or the mirror of this machine's apt, or the public mirror. The second is only for
+# Debian, because a mirror of Ubuntu has no packages of Debian.
 debian_mirror() {
   local uri=
   if [ -n "${BUILDER_DEBIAN_MIRROR:-}" ]; then

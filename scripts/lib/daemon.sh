@@ -2,21 +2,20 @@
 # Starts and stops the private engine. Sourced by scripts/engine, which sets ENGINE_HOME, ENGINE_RUN and
 # ENGINE_SOCKET.
 
-DAEMON_WAIT=180     # seconds for the daemon to answer; after a crash it first looks at every container that it had
-DAEMON_TRIES=5      # times that it is started where its containerd is late
-DAEMON_STOP_WAIT=40 # seconds for it to end its containers and itself
+DAEMON_WAIT=180     # seconds until the daemon answers; after a crash it first checks all its containers
+DAEMON_TRIES=5      # starts of the daemon if its containerd is late
+DAEMON_STOP_WAIT=40 # seconds until the daemon has ended its containers and itself
 
 daemon_version() {
   [ -S "$ENGINE_SOCKET" ] || return 1
   timeout 10 "$(packages_program docker)" -H "unix://$ENGINE_SOCKET" version --format '{{.Server.Version}}' 2>/dev/null
 }
 
-# The processes of this engine: programs from the unpacked tree that name this engine's run folder. Looking at
-# what runs, not at a pid file, finds them after a crash too and never mistakes another process for one of them.
-# daemon_processes [PROGRAM]
+# daemon_processes [PROGRAM]: the processes of this engine, which are programs of the unpacked tree that name this engine's
+# run folder. Unlike pid files, this also finds them after a crash, and never finds another process.
 daemon_processes() {
   local exe dir
-  # find reports a failure whenever a process ends while it looks.
+  # find fails if a process ends during the search.
   { find /proc -mindepth 2 -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$ENGINE_HOME/root/*/${1:-}*" 2>/dev/null || true; } |
     while IFS= read -r exe; do
       dir=${exe%/exe}
@@ -28,7 +27,7 @@ daemon_start() {
   local running
   running=$(daemon_processes dockerd)
   if [ -n "$running" ]; then
-    # Still starting after an `up` that was interrupted, or very busy: never killed here, a build may be hours old.
+    # dockerd is very busy, or still starting after an interrupted `up`. It may run a build of hours, so it is not killed.
     say "dockerd is running (process $running), waiting for it to answer"
     daemon_answers "$running" || daemon_failed "$running" "$ENGINE_HOME/log/dockerd.log"
     return
@@ -49,31 +48,31 @@ daemon_start() {
     daemon_clear_stale
     daemon_launch "$log" "${network[@]}"
     if daemon_answers "$DAEMON"; then return; fi
-    # dockerd gives its containerd 15 seconds: too few where the disk still writes what was cut short, or where the one before,
-    # killed, has its database still open.
+    # dockerd gives its containerd 15 seconds. A busy disk takes longer, and so does a killed containerd that still has its
+    # database open.
     if [ "$try" -ge "$DAEMON_TRIES" ] || ! tail -n 3 "$log" | grep -q "timeout waiting for containerd"; then break; fi
-    if grep -q "containerd did not exit successfully" "$log"; then break; fi # it was not late: the log has its error
+    if grep -q "containerd did not exit successfully" "$log"; then break; fi # not late; the log has its error
     say "containerd was not ready after 15 seconds; trying again"
   done
   daemon_failed "$DAEMON" "$log"
 }
 
-# Starts it in the background and sets DAEMON to its process. daemon_launch LOG NETWORK-OPTION...
+# daemon_launch LOG NETWORK-OPTION...: starts dockerd in the background, and sets DAEMON to its process.
 daemon_launch() {
   local dockerd log=$1
   shift
   dockerd=$(packages_program dockerd)
-  # --group: the socket is root's alone. A group \`docker\` of this machine is for the machine's own engine.
+  # --group: only root may use the socket. This machine's group \`docker\` is for the machine's own engine.
   (
-    # Files that the caller left open (make's job server, a test's pipes, our own lock) must not live on in the daemon.
+    # The daemon must not keep the caller's open files: make's job server, a test's pipes, this script's lock.
     for fd in /proc/self/fd/*; do
       fd=${fd##*/}
       if [ "$fd" -gt 2 ] && [ "$fd" -ne 255 ]; then eval "exec $fd>&-"; fi
     done
     unset DOCKER_HOST DOCKER_CONTEXT DOCKER_CONFIG
-    # BuildKit cuts a step's log at 2 MiB otherwise; a compilation of vLLM writes more.
+    # By default, BuildKit truncates a step's log at 2 MiB. A compilation of vLLM writes more.
     export BUILDKIT_STEP_LOG_MAX_SIZE=-1 BUILDKIT_STEP_LOG_MAX_SPEED=-1
-    # Ubuntu's dockerd is linked with a library that the machine may not have.
+    # Ubuntu's dockerd requires a library that this machine may not have.
     if ! "$dockerd" --version >/dev/null 2>&1; then
       LD_LIBRARY_PATH=$(packages_libraries)
       export LD_LIBRARY_PATH
@@ -91,12 +90,12 @@ daemon_launch() {
   DAEMON=$!
 }
 
-# Of this script's further engines, which leave docker0 alone.
+# Succeeds for a dockerd that does not use docker0, such as a further engine of this script.
 has_bridge_of_its_own() {
   tr '\0' '\n' <"/proc/$1/cmdline" | grep '^--bridge=' | grep -qv '^--bridge=docker0$'
 }
 
-# Two engines on docker0 would overwrite each other's addresses and firewall rules, and neither would notice.
+# Two engines on docker0 would overwrite each other's addresses and firewall rules without an error.
 other_engine() {
   local comm pid
   if [ "$ENGINE_BRIDGE" != docker0 ]; then return; fi
@@ -105,27 +104,27 @@ other_engine() {
     pid=${pid%/comm}
     if [ "$(cat "$comm" 2>/dev/null)" = dockerd ] && is_alive "$pid" &&
       [ "$(readlink "/proc/$pid/ns/net")" = "$(readlink /proc/self/ns/net)" ] && ! has_bridge_of_its_own "$pid"; then
-      die 5 "another Docker engine runs here (process $pid) and has the bridge docker0" \
-        "Stop it, or use it: is DOCKER_HOST right, is there a docker client?" \
-        "For a second engine beside it set BUILDER_ENGINE_BRIDGE, BUILDER_ENGINE_HOME and BUILDER_ENGINE_RUN."
+      die 5 "another Docker engine runs on this machine (process $pid) and uses the bridge docker0" \
+        "Use that engine (check DOCKER_HOST and the docker client), or stop it." \
+        "For a second engine, set BUILDER_ENGINE_BRIDGE, BUILDER_ENGINE_HOME and BUILDER_ENGINE_RUN."
     fi
   done
 }
 
-# A bridge of our own, and not --bridge=none: a dockerd that is told that deletes docker0, whoever uses it.
+# With --bridge=none, dockerd deletes docker0, even if another engine uses it. So this engine gets a bridge of its own.
 bridge_add() {
   have ip || die 5 "the program \`ip\`, which makes the bridge $ENGINE_BRIDGE, is not installed" "apt-get install iproute2"
   if [ ! -e "/sys/class/net/$ENGINE_BRIDGE" ]; then
     ip link add name "$ENGINE_BRIDGE" type bridge || bridge_failed
-    : >"$ENGINE_RUN/bridge-$ENGINE_BRIDGE" # so that down deletes it
+    : >"$ENGINE_RUN/bridge-$ENGINE_BRIDGE" # so that `down` deletes the bridge
     ip address add "$ENGINE_ADDRESS" dev "$ENGINE_BRIDGE" || bridge_failed
     ip link set "$ENGINE_BRIDGE" up
   fi
 }
 
 bridge_failed() {
-  die 5 "could not make the bridge $ENGINE_BRIDGE with the address $ENGINE_ADDRESS" \
-    "Choose others with BUILDER_ENGINE_BRIDGE (at most 15 letters) and BUILDER_ENGINE_ADDRESS."
+  die 5 "the bridge $ENGINE_BRIDGE could not be made with the address $ENGINE_ADDRESS" \
+    "Choose another name (at most 15 characters) and address: BUILDER_ENGINE_BRIDGE, BUILDER_ENGINE_ADDRESS."
 }
 
 bridge_delete() {
@@ -135,8 +134,8 @@ bridge_delete() {
   done
 }
 
-# The largest packet of the way out, at most docker's own 1500: in a cloud or a VPN it is often smaller, and containers
-# that send larger ones hang on some hosts and not on others.
+# The MTU of the default route, at most Docker's default of 1500. In clouds and VPNs it is often smaller, and connections of
+# containers with larger packets hang with some hosts.
 uplink_mtu() {
   local device mtu=
   device=$(awk '$2 == "00000000" { print $1; exit }' /proc/net/route 2>/dev/null) || true
@@ -144,8 +143,7 @@ uplink_mtu() {
   if [ -n "$mtu" ] && [ "$mtu" -lt 1500 ]; then printf '%s' "$mtu"; else printf 1500; fi
 }
 
-# Waits until it does; false when it ended or took too long. PID is the daemon's own: the subshell and setsid each became the
-# next by exec. daemon_answers PID
+# daemon_answers PID: waits for the daemon's answer; fails if the daemon ended or took too long.
 daemon_answers() {
   local end=$((SECONDS + DAEMON_WAIT))
   until daemon_version >/dev/null; do
@@ -160,11 +158,11 @@ daemon_failed() {
   if is_alive "$1"; then what="dockerd does not answer after $DAEMON_WAIT seconds"; fi
   say "the last lines of $2:"
   tail -n 15 "$2" | sed 's/^/  /' >&2
-  die 5 "$what" "Stop what is left of it with: scripts/engine down, then try again"
+  die 5 "$what" "Stop the rest of it, then try again: scripts/engine down"
 }
 
-# After a crash or a reboot the pid files may name processes that are other programs by now, and dockerd would refuse to start
-# or wait for them.
+# After a crash or a reboot, the pid files may contain the ids of other programs. dockerd would refuse to start, or wait for
+# these programs.
 daemon_clear_stale() {
   local file pid
   for file in "$ENGINE_RUN/dockerd.pid" "$ENGINE_RUN/exec/containerd/containerd.pid"; do
@@ -176,16 +174,15 @@ daemon_clear_stale() {
 }
 
 daemon_write_files() {
-  # --config-file, because /etc/docker/daemon.json is the person's. The containerd image store is what new
-  # installs of Docker use.
+  # /etc/docker/daemon.json belongs to the user's own engine. New installations of Docker use the containerd image store.
   local containerd=true
   if [ -n "${BUILDER_ENGINE_CLASSIC:-}" ]; then containerd=false; fi
-  # Where less than a fifth of the disk is free, BuildKit deletes what builds left, between two that share it all. Up to
-  # this much stays. It keeps a record of each build for two days, and containerd reads the records of all builds whenever an
-  # image is removed: after thousands of builds, as in tests, each removal took half a second.
+  # If less than a fifth of the disk is free, BuildKit deletes its build cache down to the reserved space. By default it
+  # keeps the record of each build for two days, and containerd reads all records when an image is removed. After thousands
+  # of builds, as in tests, each removal took half a second.
   local keep='{"gc": {"enabled": true, "defaultReservedSpace": "40GB"}, "history": {"maxAge": "1h", "maxEntries": 50}}'
   printf '%s\n' "{\"features\": {\"containerd-snapshotter\": $containerd}, \"builder\": $keep}" >"$ENGINE_HOME/daemon.json"
-  # dockerd calls iptables by name. The machine's own comes first, since its other rules are made with it.
+  # dockerd calls iptables by name. The machine's own iptables comes first, because it made the other rules.
   rm -rf -- "$ENGINE_HOME/sbin"
   mkdir -p "$ENGINE_HOME/sbin"
   if PATH=$PATH:/usr/sbin:/sbin have iptables; then return; fi
@@ -195,7 +192,7 @@ daemon_write_files() {
   for name in iptables ip6tables; do
     cat >"$ENGINE_HOME/sbin/$name" <<EOF
 #!/bin/sh
-# The unpacked $name with its own libraries; nothing of it is installed on this machine.
+# The unpacked $name with its own libraries. Nothing is installed on this machine.
 export LD_LIBRARY_PATH="$(packages_libraries)" XTABLES_LIBDIR="$(packages_libraries)/xtables"
 exec "$(packages_program "$name-$backend")" "\$@"
 EOF
@@ -209,7 +206,7 @@ unpacked_iptables() {
   LD_LIBRARY_PATH=$(packages_libraries) XTABLES_LIBDIR=$(packages_libraries)/xtables "$(packages_program "$name")" "$@"
 }
 
-# end_process PID SECONDS: asks it to end, waits, insists.
+# end_process PID SECONDS: sends SIGTERM, and SIGKILL after the seconds.
 end_process() {
   local pid=$1 end=$((SECONDS + $2))
   kill -TERM "$pid" 2>/dev/null || return 0
@@ -222,7 +219,7 @@ end_process() {
   done
 }
 
-# kill -0 is true for a zombie as well, which nobody may ever reap.
+# `kill -0` also succeeds for a zombie, which may stay forever.
 is_alive() {
   local state
   state=$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null) || return 1
@@ -232,7 +229,7 @@ is_alive() {
 daemon_stop() {
   local pid child
   for pid in $(daemon_processes dockerd); do end_process "$pid" "$DAEMON_STOP_WAIT"; done
-  # Left over only when dockerd was killed: containers (the shims' children), shims, containerd.
+  # A killed dockerd leaves its containers (the shims' children), its shims and containerd.
   for pid in $(daemon_processes containerd-shim); do
     for child in $(<"/proc/$pid/task/$pid/children"); do end_process "$child" 3; done
     end_process "$pid" 3

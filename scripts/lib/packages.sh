@@ -1,26 +1,26 @@
 # shellcheck shell=bash
-# Fetches the engine's packages and unpacks them into $ENGINE_HOME/root, without installing anything
-# on the machine. Sourced by scripts/engine, which sets ENGINE_HOME and OLDEST_ENGINE. apt checks every package
-# against the distribution's signed index, and releases.sh the index of a Debian mirror.
+# Fetches the engine's packages and unpacks them into $ENGINE_HOME/root. Nothing is installed on the machine. The script
+# that sources this file sets ENGINE_HOME and OLDEST_ENGINE. apt compares every package with the distribution's signed
+# index, and releases.sh checks the index of a Debian mirror.
 #
-# Debian: from unstable, since Debian 12's own docker.io is 20.10 and has no buildx; unstable's asks only for
-# libc6 >= 2.34. The small rest comes from bookworm, because unstable's asks for a newer libc.
-# Ubuntu: from the machine's own sources; 22.04 and later have a current docker.io and docker-buildx in their updates,
-# and 22.04's copy of Debian's keyring is too old for Debian's index.
+# On Debian, the engine comes from unstable: Debian 12's docker.io is 20.10 and has no buildx, and unstable's requires only
+# libc6 >= 2.34. The other packages come from bookworm, because unstable's require a newer libc.
+# On Ubuntu, all packages come from the machine's own sources. Since 22.04, the updates have a current docker.io and
+# docker-buildx. 22.04's copy of Debian's keyring is too old for Debian's index.
 
 ENGINE_SUITE=${BUILDER_ENGINE_SUITE:-unstable}
 SUPPORT_SUITE=bookworm
-# runc, and what the default bridge's firewall rules are made with.
+# runc, and the programs and libraries for the firewall rules of the default bridge.
 SUPPORT=(runc iptables libip4tc2 libip6tc2 libxtables12 libmnl0 libnetfilter-conntrack3 libnfnetlink0 libnftnl11)
 DEBIAN_ENGINE=(docker.io containerd docker-cli docker-buildx tini-static)
 UBUNTU_ENGINE=(docker.io containerd docker-buildx libnftables1 libjansson4)
 # shellcheck source=scripts/lib/releases.sh
 . "$HERE/lib/releases.sh"
 
-# True when a whole tree has been unpacked: it is renamed into place last.
+# The tree is complete if it exists, because the rename into its place is last.
 packages_present() { [ -d "$ENGINE_HOME/root" ]; }
 
-# packages_program NAME [TREE]: the path of a program; distributions put them in different folders.
+# packages_program NAME [TREE]: the path of a program, whose folder depends on the distribution.
 packages_program() {
   local folder
   for folder in usr/sbin usr/bin usr/libexec/docker/cli-plugins; do
@@ -29,7 +29,7 @@ packages_program() {
       return
     fi
   done
-  die 5 "the packages do not contain $1" "scripts/engine down --purge deletes them, up fetches them again"
+  die 5 "the packages do not contain $1" "Delete and fetch them: scripts/engine down --purge, then scripts/engine up"
 }
 
 # packages_libraries [TREE]
@@ -43,25 +43,49 @@ packages_fetch() {
   done
   own_folder "$ENGINE_HOME"
   rm -rf -- "$work"
-  mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/packages"
-  # apt downloads as the user _apt, who has to be able to write there.
-  if id _apt >/dev/null 2>&1; then chown _apt "$work/lists/partial" "$work/cache/archives/partial" "$work/packages"; fi
   apt_private "$work"
-  case " $(os_release ID) $(os_release ID_LIKE) " in
-    *" ubuntu "*)
-      ubuntu_update "$work"
-      apt_download "$work" "${UBUNTU_ENGINE[@]}" "${SUPPORT[@]}" ;;
-    *)
-      debian_update "$work" "$ENGINE_SUITE" "$SUPPORT_SUITE"
-      apt_download "$work" "${DEBIAN_ENGINE[@]/%//$ENGINE_SUITE}" "${SUPPORT[@]/%//$SUPPORT_SUITE}" ;;
-  esac
+  if is_ubuntu; then
+    own_sources_update "$work"
+    apt_download "$work" "${UBUNTU_ENGINE[@]}" "${SUPPORT[@]}"
+  else
+    debian_update "$work" "$ENGINE_SUITE" "$SUPPORT_SUITE"
+    apt_download "$work" "${DEBIAN_ENGINE[@]/%//$ENGINE_SUITE}" "${SUPPORT[@]/%//$SUPPORT_SUITE}"
+  fi
   packages_unpack "$work"
   rm -rf -- "$work"
 }
 
-# An apt with its own lists and cache, so that nothing of the machine's changes. The machine's apt.conf.d still counts,
-# for its proxies; its hooks do not.
+# packages_fetch_program NAME SUITE [UBUNTU-PACKAGE]: fetches the package NAME, and puts its program NAME into $ENGINE_HOME.
+packages_fetch_program() {
+  local work
+  mkdir -p -- "$ENGINE_HOME"
+  work=$(mktemp -d "$ENGINE_HOME/fetch.XXXXXX")
+  # shellcheck disable=SC2064  # expanded now
+  trap "rm -rf -- '$work'" EXIT
+  apt_private "$work"
+  if is_ubuntu; then
+    own_sources_update "$work"
+    apt_download "$work" "${3:-$1}"
+  else
+    debian_update "$work" "$2"
+    apt_download "$work" "$1/$2"
+  fi
+  dpkg-deb -x "$work"/packages/*.deb "$work/tree"
+  # A package may have a link to its program. Another process may have put the same program there meanwhile.
+  mv -f -- "$(readlink -f -- "$(packages_program "$1" "$work/tree")")" "$ENGINE_HOME/$1"
+  rm -rf -- "$work"
+  trap - EXIT
+}
+
+is_ubuntu() { case " $(os_release ID) $(os_release ID_LIKE) " in *" ubuntu "*) ;; *) return 1 ;; esac; }
+
+# An apt with its own lists and cache in a folder, which changes nothing on the machine. It reads the machine's apt.conf.d
+# for proxies, but runs none of its hooks.
 apt_private() {
+  mkdir -p "$1/lists/partial" "$1/cache/archives/partial" "$1/packages"
+  # apt downloads as the user _apt, which must be able to write to these folders.
+  chmod 755 "$1"
+  if is_root && id _apt >/dev/null 2>&1; then chown _apt "$1/lists/partial" "$1/cache/archives/partial" "$1/packages"; fi
   cat >"$1/apt.conf" <<EOF
 Dir::State::Lists "$1/lists";
 Dir::Cache "$1/cache";
@@ -76,12 +100,12 @@ APT::Get::AllowUnauthenticated "false";
 EOF
 }
 
-ubuntu_update() {
+own_sources_update() {
   say "reading the package index (this machine's package sources)"
   apt_update "$1" || apt_failed "$1" "the package index"
 }
 
-# debian_update WORK SUITE...: reads the indexes of these suites alone.
+# debian_update WORK SUITE...: reads only the indexes of these suites.
 debian_update() {
   local work=$1 mirror suite sources=()
   shift
@@ -92,7 +116,7 @@ debian_update() {
   releases_read "$work" "${sources[@]}"
 }
 
-# The private apt knows nothing of the machine's own sources, choices and packages.
+# Hides the machine's own sources, preferences and packages from the private apt.
 apt_of_debian() {
   : >"$1/status"
   cat >>"$1/apt.conf" <<CONF
@@ -104,7 +128,7 @@ Dir::State::status "$1/status";
 CONF
 }
 
-# Fails where an index is refused. What could not be read is only a warning; what is missing then shows in the download.
+# Fails if an index is refused. An index that cannot be read is only a warning, and the download then reports what is missing.
 apt_update() { LC_ALL=C.UTF-8 apt-get -c "$1/apt.conf" -q update >"$1/update.log" 2>&1; }
 
 apt_download() {
@@ -122,8 +146,8 @@ apt_failed() {
   if [ -n "$refusal" ]; then refuse "$refusal"; fi
   say "the last lines from apt:"
   cat "$1"/*.log | grep -E '^(Err|[EW]):' | tail -n 8 | sed 's/^/  /' >&2 || true
-  die 5 "could not fetch $2" \
-    "Are the package mirrors reachable? Another Debian mirror: BUILDER_DEBIAN_MIRROR=http://… scripts/engine up" \
+  die 5 "$2 could not be fetched" \
+    "Check that the package mirrors can be reached. Another Debian mirror: BUILDER_DEBIAN_MIRROR=http://… scripts/engine up" \
     "Or install Docker $OLDEST_ENGINE or newer with buildx yourself: https://docs.docker.com/engine/install/"
 }
 
@@ -138,7 +162,7 @@ packages_unpack() {
   mv "$tree" "$ENGINE_HOME/root"
 }
 
-# A package of another day may need a newer libc than this machine has, or be too old: say so now, not at start.
+# Runs each program once: today's packages may require a newer libc, or be too old.
 packages_try() {
   local tree=$1 name program output hint="Try another release: BUILDER_ENGINE_SUITE=trixie scripts/engine up"
   for name in containerd runc docker docker-buildx dockerd; do
@@ -147,11 +171,11 @@ packages_try() {
       output=$("$program" version 2>&1) || die 5 "this $name does not run on this machine: $output" "$hint"
   done
   output=${output#Docker version }
-  new_enough "$output" || die 5 "the packages hold Docker ${output%%,*}; $OLDEST_ENGINE or newer is needed" \
-    "Ubuntu: are the release's updates and universe among the package sources? Debian: $hint"
+  new_enough "$output" || die 5 "the packages contain Docker ${output%%,*}; $OLDEST_ENGINE or newer is required" \
+    "Ubuntu: add the release's updates and universe to the package sources. Debian: $hint"
 }
 
-# Names that stay the same whatever the packages' layout.
+# Paths that do not depend on the layout of the packages.
 packages_links() {
   local buildx
   own_folder "$ENGINE_HOME"
@@ -163,9 +187,9 @@ packages_links() {
   mv -f "$ENGINE_HOME/bin/docker.new" "$ENGINE_HOME/bin/docker"
 }
 
-# Why bin/docker is not a link to the client: docker looks for plugins in $DOCKER_CONFIG/cli-plugins (the person's ~/.docker) and
-# in folders of the system, and has no variable to name another. So `docker buildx …` goes to the plugin's binary, which
-# is a program of its own as well, and everything else to the client. `build` and `builder` are buildx's wherever docker has it.
+# bin/docker is a wrapper, because docker finds plugins only in $DOCKER_CONFIG/cli-plugins (the user's ~/.docker) and in
+# folders of the system. `docker buildx …` runs the plugin's binary, which also works without docker. `docker build` and
+# `docker builder` are commands of buildx, too. All other commands go to the client.
 docker_wrapper() {
   cat <<EOF
 #!/bin/sh

@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# The index of a Debian mirror, which is believed only if the archive's keys signed it, it is of the suite that was asked for,
-# and none newer was seen before. apt checks signatures, dates of expiry, and every file against the hashes in the index; that
-# another suite is served, it only warns of. Sourced by packages.sh.
+# Checks the index of a Debian mirror: the archive's keys must have signed it, it must be of the requested suite, and no newer
+# index may have been seen before. apt itself checks signatures, expiry, and the hash of every file, but only warns of
+# another suite. packages.sh sources this file.
 
 DEBIAN_KEYRING=${BUILDER_DEBIAN_KEYRING:-/usr/share/keyrings/debian-archive-keyring.gpg}
 # Set by releases_read: the options of the mirror in apt's list of sources.
 MIRROR_OPTIONS=
 
-# releases_read WORK "MIRROR SUITE"...: has apt read these indexes and no others, and refuses what they must not be.
+# releases_read WORK "MIRROR SUITE"...: makes apt read only these indexes, and checks them.
 releases_read() {
   local work=$1 source trusting lacks=
   shift
@@ -21,7 +21,7 @@ releases_read() {
   fi
   if [ -n "$lacks" ] || ! apt_update "$work"; then
     [ -n "$trusting" ] || apt_failed "$work" "the package index"
-    # An error that has nothing to do with signatures comes again.
+    # If the error has another cause than the signature, the second try fails as well.
     warn "the packages are not checked: this machine's apt trusts its mirror without a signature ($trusting)"
     MIRROR_OPTIONS=trusted=yes
     releases_sources "$work" "$@"
@@ -36,7 +36,7 @@ releases_sources() {
   for source in "$@"; do printf 'deb [%s] %s main\n' "$MIRROR_OPTIONS" "$source"; done >"$work/sources.list"
 }
 
-# The file in which this machine's apt is told to trust the mirrors of all these sources, whoever signed them, if it is.
+# The file in which this machine's apt trusts the mirrors of all these sources without a signature; empty if there is none.
 trusting_file() {
   local source file='' LIST='' PARTS=''
   eval "$(apt-config shell LIST Dir::Etc::SourceList/f PARTS Dir::Etc::SourceParts/d)"
@@ -49,7 +49,7 @@ trusting_file() {
   printf '%s' "$file"
 }
 
-# The mirrors that a list of sources trusts, in either of apt's formats.
+# The trusted mirrors in a list of sources, in both of apt's formats.
 trusted_in() {
   case $1 in
     *.sources) awk -v RS= -F '\n' '
@@ -75,20 +75,20 @@ release_check() {
     [ "$MIRROR_OPTIONS" = trusted=yes ] || refuse "$mirror has no signed index of $suite"
     return
   fi
-  names=$(sed -nE 's/^(Suite|Codename): *//p' "$file" | paste -s -d ' ')
+  names=$(sed -nE 's/^(Suite|Codename): *//p' "$file" | sort -ru | paste -s -d ' ')
   case " $names " in
     *" $suite "*) ;;
-    *) refuse "what $mirror serves as $suite is the index of ${names:-no suite}" ;;
+    *) refuse "$mirror serves the index of ${names:-no suite} as $suite" ;;
   esac
   date=$(release_date "$file" Date)
   seen=$(seen_date "$suite" "${file##*/}")
   if [ "$date" -lt "$seen" ]; then
-    refuse "the index of $suite at $mirror is of $(day "$date"), and one of $(day "$seen") was seen before" \
-      "A mirror that only lags behind will have caught up in some hours."
+    refuse "the index of $suite at $mirror is from $(day "$date"), older than the earlier one from $(day "$seen")" \
+      "If the mirror only lags behind, try again in some hours."
   fi
   expires=$(release_date "$file" Valid-Until)
   if [ "$expires" -gt 0 ] && [ "$expires" -lt "$(date +%s)" ]; then
-    warn "the index of $suite at $mirror has expired ($(day "$expires")): this machine's apt takes such (Acquire::Check-Valid-Until)"
+    warn "the index of $suite at $mirror has expired ($(day "$expires")), and this machine's apt accepts that (Acquire::Check-Valid-Until)"
   fi
   note_date "$suite" "$date"
 }
@@ -104,7 +104,7 @@ release_file() {
   done
 }
 
-# release_date FILE KEY: in seconds, 0 where the index does not say.
+# release_date FILE KEY: in seconds since 1970; 0 if the index has no such date.
 release_date() {
   local text
   text=$(sed -n "s/^$2: *//p" "$1" | head -n 1)
@@ -113,7 +113,7 @@ release_date() {
 
 day() { date -u -d "@$1" '+%Y-%m-%d %H:%M UTC'; }
 
-# The date of the newest index of a suite that was taken here, or that this machine's own apt has of the same mirror.
+# seen_date SUITE FILE: the date of the newest index of a suite that was used before, or that this machine's apt has.
 seen_date() {
   local suite=$1 LISTS='' newest own
   newest=$(awk -v suite="$suite" '$1 == suite { date = $2 } END { print date + 0 }' "$(seen_file)" 2>/dev/null) || newest=0
@@ -125,7 +125,7 @@ seen_date() {
   printf '%s' "$newest"
 }
 
-# It lies beside the folder, since `down --purge` deletes that one.
+# The file is beside ENGINE_HOME, because `down --purge` deletes that folder.
 seen_file() { printf '%s.releases' "$ENGINE_HOME"; }
 
 note_date() {
@@ -135,23 +135,23 @@ note_date() {
   mv -f -- "$file.new" "$file"
 }
 
-# Ends, with all that was fetched thrown away. refuse WHAT [WHAT-TO-DO]...
+# refuse WHAT [WHAT-TO-DO]...
 refuse() {
   local what=$1
   shift
-  die 5 "refused: $what" "Nothing of it was used. The mirror is broken or out of date, or somebody changes it on the way here." \
-    "$@" "Another mirror is taken with BUILDER_DEBIAN_MIRROR=http://…"
+  die 5 "refused: $what" "Nothing was used. The mirror is damaged or out of date, or someone changes its answers on the way." \
+    "$@" "To use another mirror: BUILDER_DEBIAN_MIRROR=http://…"
 }
 
-# apt_refusal LOG...: what apt refused and why; nothing where something could not be had at all.
+# apt_refusal LOG...: what apt refused, and why; empty if apt could only not fetch something.
 apt_refusal() {
   local index='(.+) (In)?Release' first
   first=$(sed -nE \
-    -e "s#^W: GPG error: $index: .*NO_PUBKEY.*#the index of \1 is signed by none of the keys in $DEBIAN_KEYRING#p" \
+    -e "s#^W: GPG error: $index: .*NO_PUBKEY.*#no key in $DEBIAN_KEYRING signed the index of \1#p" \
     -e "s#^W: GPG error: $index: (.*)#the index of \1 has no valid signature: \3#p" \
     -e "s#^E: The repository '$index' is not signed\..*#the index of \1 is not signed#p" \
     -e 's#^E: Release file for (\S+) is (expired|not valid yet) \(([^)]*)\).*#\1 is \2 (\3)#p' \
-    -e 's#^E: Failed to fetch (\S+)  (Hash Sum mismatch|File has unexpected size \([^)]*\)).*#\1 is not what the signed index names: \2#p' \
+    -e 's#^E: Failed to fetch (\S+)  (Hash Sum mismatch|File has unexpected size \([^)]*\)).*#\1 differs from the signed index: \2#p' \
     "$@")
   printf '%s' "${first%%$'\n'*}"
 }

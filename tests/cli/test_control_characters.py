@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 ATTACK = "\x1b]0;owned\x07\x1b[2J\x1b[41m\x9b5m\u202e\x7f"
 SHOWN = "\\x1b]0;owned\\x07\\x1b[2J\\x1b[41m\\x9b5m\\u202e\\x7f"
 # Colours, and the line that moves while a command takes long.
-OURS = re.compile("\x1b\\[(?:[012]m|3[0-7]m|\\?25[lh]|2K|1A)|\r(?=\x1b\\[2K)")
+OURS = re.compile("\x1b\\[(?:[012]m|3[0-7]m|\\?25[lh]|2K|1A)|\r(?=\x1b\\[(?:2K|1A))")
 
 RECIPE = f"""\
 recipe_version: "1"

@@ -48,6 +48,8 @@ def test_an_empty_folder_becomes_a_project(tmp_path: Path) -> None:
         "cpu": lock_file.read_lock(shipped.shipped_project().lock).pins["cpu"]
     }
     assert os.access(project.root / "scripts/engine", os.X_OK)
+    scripts = {path.name for path in (project.root / "scripts").iterdir()}
+    assert scripts == {"base-image", "emulation", "engine", "lib", "registry"}  # none of those that only tests use
     recorded = shipped.read_shipped_record(project)
     assert recorded
     assert recorded.contents == "cpu"

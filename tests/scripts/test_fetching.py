@@ -106,9 +106,9 @@ def test_a_mirror_that_tells_the_truth(checkout: Checkout) -> None:
         (Release("bookworm", signer=None), "the index of {url} bookworm is not signed"),
         (
             Release("bookworm", signer="stranger"),
-            "the index of {url} bookworm is signed by none of the keys in {keyring}",
+            "no key in {keyring} signed the index of {url} bookworm",
         ),
-        (Release("unstable"), "what {url} serves as bookworm is the index of unstable sid"),
+        (Release("unstable"), "{url} serves the index of unstable sid as bookworm"),
         (
             Release("bookworm", NOW - MONTH, timedelta(days=7)),
             "{url}/dists/bookworm/InRelease is expired (invalid since",
@@ -141,7 +141,7 @@ def test_an_index_changed_after_it_was_signed(
 def test_other_packages_than_the_signed_index_names(checkout: Checkout, mirror: Mirror) -> None:
     mirror.publish("bookworm", packages=mirror.packages.replace(b"Version: 1", b"Version: 2"))
     address = f"{mirror.url}/dists/bookworm/main/binary-{mirrors.architecture()}/Packages"
-    assert f"refused: {address} is not what the signed index names: Hash Sum mismatch" in checkout.refusal()
+    assert f"refused: {address} differs from the signed index: Hash Sum mismatch" in checkout.refusal()
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_other_packages_than_the_signed_index_names(checkout: Checkout, mirror: 
 def test_a_swapped_package(checkout: Checkout, mirror: Mirror, more: bytes, named: str) -> None:
     content = mirror.web.files[mirror.package]
     mirror.web.files[mirror.package] = content[:-1] + b"x" + more
-    named = f"refused: {mirror.web.url}{mirror.package} is not what the signed index names: {named}"
+    named = f"refused: {mirror.web.url}{mirror.package} differs from the signed index: {named}"
     assert named in checkout.refusal()
 
 
@@ -159,8 +159,8 @@ def test_an_old_index_served_again(checkout: Checkout, mirror: Mirror) -> None:
     shutil.rmtree(checkout.root / ".builder/registry")
     mirror.publish("bookworm", Release("bookworm", NOW - MONTH))
     error = checkout.refusal()
-    assert f"refused: the index of bookworm at {mirror.url} is of {NOW - MONTH:%Y-%m-%d %H:%M} UTC" in error
-    assert f"one of {NOW:%Y-%m-%d %H:%M} UTC was seen before" in error
+    assert f"refused: the index of bookworm at {mirror.url} is from {NOW - MONTH:%Y-%m-%d %H:%M} UTC" in error
+    assert f"older than the earlier one from {NOW:%Y-%m-%d %H:%M} UTC" in error
     mirror.publish("bookworm")
     assert checkout.run("registry", "serve", "it").stdout == RUNS
 
@@ -172,7 +172,7 @@ def test_an_index_older_than_the_one_that_apt_has(checkout: Checkout, mirror: Mi
     (lists / index).write_bytes(mirror.web.files["/debian/dists/bookworm/InRelease"])
     checkout.apt.write_text(f'Dir::Etc::Parts "/nonexistent";\nDir::State::Lists "{lists}";\n')
     mirror.publish("bookworm", Release("bookworm", NOW - MONTH))
-    assert "was seen before" in checkout.refusal()
+    assert "older than the earlier one" in checkout.refusal()
 
 
 def test_an_expired_index_where_apt_is_told_not_to_look(checkout: Checkout, mirror: Mirror) -> None:
@@ -228,7 +228,7 @@ def test_a_machine_that_cannot_check_signatures(checkout: Checkout) -> None:
 
 def test_the_engine_refuses_as_well(checkout: Checkout, mirror: Mirror) -> None:
     mirror.publish("unstable", Release("bookworm"))
-    assert "is the index of bookworm" in checkout.refusal("engine", "up")
+    assert "serves the index of bookworm as unstable" in checkout.refusal("engine", "up")
 
 
 @pytest.mark.parametrize("which", ["home", "run"])
@@ -238,10 +238,10 @@ def test_a_folder_of_others_is_no_place_for_the_engine(checkout: Checkout, which
     (folder / ".builder-engine").touch()
     folder.chmod(0o777)
     error = checkout.refusal("engine", "up")
-    assert f"refused: others may change {folder} (anybody may write there)" in error
+    assert f"refused: other users can change {folder} (everyone may write to it)" in error
     folder.chmod(0o755)
     os.chown(folder, 65534, 65534)
-    assert f"refused: others may change {folder} (it belongs to user 65534)" in checkout.refusal("engine", "up")
+    assert f"refused: other users can change {folder} (it belongs to user 65534)" in checkout.refusal("engine", "up")
 
 
 def test_the_base_image_is_made_of_checked_indexes(checkout: Checkout, mirror: Mirror) -> None:
@@ -253,7 +253,7 @@ def test_the_base_image_is_made_of_checked_indexes(checkout: Checkout, mirror: M
     checkout.environ["PATH"] = f"{programs}:{checkout.environ['PATH']}"
     mirror.publish("bookworm-updates", Release("bookworm"))
     error = checkout.refusal("base-image", "debian:bookworm-slim")
-    assert f"refused: what {mirror.url} serves as bookworm-updates is the index of bookworm" in error
+    assert f"refused: {mirror.url} serves the index of bookworm as bookworm-updates" in error
 
 
 def test_setup_takes_the_uv_of_the_lock_alone(checkout: Checkout) -> None:
