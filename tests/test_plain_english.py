@@ -25,7 +25,7 @@ GIVEAWAYS = re.compile(
 # The first column of the pairs: what not to write.
 PAIR = re.compile(r"^\| [^|]* \| (?=[^|]* \|$)", re.MULTILINE)
 PAGES = [REPOSITORY_ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-PAGES += sorted((REPOSITORY_ROOT / "docs").rglob("*.md"))
+PAGES += sorted((*(REPOSITORY_ROOT / "docs").rglob("*.md"), *(REPOSITORY_ROOT / "mods").rglob("*.md")))
 
 
 def giveaways(text: str) -> list[str]:
