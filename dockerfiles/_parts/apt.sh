@@ -1,18 +1,18 @@
 #!/bin/sh
-# How packages of the distribution, Debian's or Ubuntu's, are installed: sourced after step.sh.
+# Installs packages of the distribution, Debian or Ubuntu. The RUN sources this script after step.sh.
 #
-#   /run/builder/apt                          cache: the packages' files, below the paths that they have in the archive
-#   /run/secrets/distribution-packages        what a build before has installed, where one is built again
-#   /usr/share/builder/distribution-packages  in the image: what was installed, as a package index
+#   /run/builder/apt                          cache: the files of the packages, at their paths in the archive
+#   /run/secrets/distribution-packages        for a rebuild: the packages that the first build installed
+#   /usr/share/builder/distribution-packages  in the image: the installed packages, as a package index
 #
-# A build asks the archive which versions there are, and writes down what it chose. One that is built again takes what
-# was written down. Either way apt then installs from that index alone, so that both do the same.
+# A build asks the archive for the versions, and records its choice. A rebuild takes the recorded packages. Both then
+# install only from that index, so that they give the same result.
 
 apt_store=/run/builder/apt
 apt_record=/usr/share/builder/distribution-packages
 apt_asked=/run/secrets/distribution-packages
 
-# apt_get ARGUMENT…: with lists of its own, because clean-up hooks of base images look where apt usually has them
+# apt_get ARGUMENT…: uses its own lists, because clean-up hooks of base images delete apt's usual ones
 apt_get() {
     # shellcheck disable=SC2154  # step.sh sets step_work
     apt-get -qq -o Dir::State::lists="$step_work/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= \
@@ -42,12 +42,12 @@ install_distribution_packages() {
     cp "$step_work/record" "$apt_record"
 }
 
-# apt_sorted: the stanzas of an index, each once, by name
+# apt_sorted: the entries of an index, without duplicates, sorted by name
 apt_sorted() {
     awk -v RS= '{ gsub("\n", "\001"); print }' | LC_ALL=C sort -u | tr '\001' '\n' | awk '/^Package: / && NR > 1 { print "" } { print }'
 }
 
-# apt_choose NAME…: what the archive has today, as an index of what is to be installed; and the files
+# apt_choose NAME…: writes the index of the packages to install, in their present versions, and downloads their files
 apt_choose() {
     apt_get update || return
     apt_get -s install -y --no-install-recommends "$@" \
@@ -72,11 +72,11 @@ apt_choose() {
                 break
             fi
         done
-        apt_have "$apt_path" "$apt_sha256" || { echo "apt has not fetched $apt_name ($apt_path)" >&2; exit 1; }
+        apt_have "$apt_path" "$apt_sha256" || { echo "apt did not download $apt_name ($apt_path)" >&2; exit 1; }
     done
 }
 
-# apt_files: path, size, digest and name of each package in the index; a path that leads out of the archive is refused
+# apt_files: the path, size, digest and name of each package in the index; refuses a path that leads out of the archive
 apt_files() {
     awk -v RS= -F '\n' '{
         for (i = 1; i <= NF; i++) { at = index($i, ": "); value[substr($i, 1, at - 1)] = substr($i, at + 2) }
@@ -84,7 +84,7 @@ apt_files() {
         delete value
     }' "$step_work/index" | while read -r apt_path apt_more; do
         case /$apt_path in
-            */../* | */./* | *[!A-Za-z0-9._+~/:%=-]*) echo "no path in an archive: $apt_path" >&2; exit 1 ;;
+            */../* | */./* | *[!A-Za-z0-9._+~/:%=-]*) echo "not a path in an archive: $apt_path" >&2; exit 1 ;;
         esac
         echo "$apt_path $apt_more"
     done
@@ -93,8 +93,8 @@ apt_files() {
 apt_is() { echo "$2  $1" | sha256sum --check --status 2> /dev/null; }
 apt_have() { [ -f "$apt_store/$1" ] && apt_is "$apt_store/$1" "$2"; }
 
-# apt_fetch_recorded: the files of what was installed before, from the archives of the image, or from the service that
-# keeps what these have dropped; the first line of the record says when that was.
+# apt_fetch_recorded: downloads the recorded packages from the image's archives, or from the distribution's snapshot service,
+# which keeps packages that the archives have dropped. The first line of the record has the date for the service.
 apt_fetch_recorded() {
     sed -e '/^#/d' "$apt_asked" > "$step_work/index"
     apt_date=$(sed -n '1s/^# installed \([0-9]\{8\}T[0-9]\{6\}Z\)$/\1/p' "$apt_asked")
@@ -115,9 +115,9 @@ apt_fetch_recorded() {
         fi
     done < "$step_work/files"
     if [ -s "$step_work/lost" ]; then
-        echo "These packages were installed when this number was built, and no archive has them any more:" >&2
+        echo "The first build of this number installed these packages, which no archive has any more:" >&2
         cat "$step_work/lost" >&2
-        echo "Asked: $(tr '\n' ' ' < "$step_work/archives")" >&2
+        echo "Archives: $(tr '\n' ' ' < "$step_work/archives")" >&2
         exit 1
     fi
 }

@@ -1,9 +1,9 @@
 #!/bin/sh
-# How a mod is baked: sourced by the one RUN that each mod is. begin; what the mod does; finish.
+# Bakes a mod. The mod's RUN sources this script, calls begin first, and finish last.
 #
-#   /run/builder/mod     its files, where it has some
-#   /run/builder/below   the image as it was before, where that is to be compared
-#   /run/builder/work    memory: the private copy that scripts run in, and notes; nothing of it stays
+#   /run/builder/mod     the mod's files, if it has any
+#   /run/builder/below   the image below, if it is compared
+#   /run/builder/work    memory: the copy of the mod's files in which scripts run, and notes; nothing in it stays
 
 # shellcheck source=dockerfiles/_parts/step.sh
 . /run/builder/step.sh
@@ -19,8 +19,8 @@ fail() {
     exit 1
 }
 
-# find_python: mod_python is the Python that has vLLM, or any where none has, or empty. An image of others may keep it in a
-# virtual environment that PATH does not lead to; then PATH does from here on, for the mod's script.
+# find_python: sets mod_python to the Python that has vLLM, else to any Python, else to nothing. An image that was built
+# elsewhere may have that Python in a virtual environment outside PATH, which is then added to PATH for the mod's script.
 find_python() {
     mod_python=''
     mkdir -p "$mod_work/empty"
@@ -43,12 +43,12 @@ if sys.version_info > (3,): print(importlib.util.find_spec("vllm") is not None)'
     done
 }
 
-# run_python ARGUMENT…: with all that Python finds in the image, and nothing of the mod's own folder
+# run_python ARGUMENT…: runs the image's Python, outside the mod's folder, so that it imports nothing from there
 run_python() {
     (cd "$mod_work/empty" && "$mod_python" -B "$@")
 }
 
-# find_pip: mod_pip is a Python that has pip, which need not be the one that has vLLM; or empty
+# find_pip: sets mod_pip to a Python that has pip, not necessarily the one with vLLM; else to nothing
 find_pip() {
     mod_pip=''
     for mod_candidate in "$mod_python" python3 /usr/bin/python3 /usr/local/bin/python3; do
@@ -67,17 +67,17 @@ begin() {
     begin_step
     mkdir -p "$mod_work/mod"
     if [ -d /run/builder/mod ]; then cp -R /run/builder/mod/. "$mod_work/mod"; fi
-    # Whatever umask the build directory was checked out with.
+    # The modes must not depend on the umask of the checkout.
     chmod -R u=rwX,go=rX "$mod_work/mod"
     cd "$mod_work/mod"
     find_python
-    # System-wide, as mods expect it, where the image has no virtual environment.
+    # Without a virtual environment, packages are installed system-wide, as mods expect.
     export PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore UV_BREAK_SYSTEM_PACKAGES=1
     if [ -z "${VIRTUAL_ENV:-}" ]; then export UV_SYSTEM_PYTHON=1; fi
 }
 
-# installed_packages: one NAME==VERSION a line. Distributions have packages of their own with versions that are none to
-# Python (1.1build1), which no installer could read.
+# installed_packages: one NAME==VERSION per line, without the distribution's packages whose versions are invalid in Python
+# (1.1build1), because no installer can read those.
 installed_packages() {
     run_python - <<'PYTHON'
 import importlib.metadata as metadata
@@ -96,7 +96,7 @@ print("".join(f"{name}=={version}\n" for name, version in sorted(found.items()))
 PYTHON
 }
 
-# install_beside NAME==VERSION…: by uv, or by pip where there is no uv
+# install_beside NAME==VERSION…: installs with uv, or with pip if the image has no uv
 install_beside() {
     if command -v uv > /dev/null; then
         TMPDIR=$mod_work env -u UV_SYSTEM_PYTHON \
@@ -108,11 +108,11 @@ install_beside() {
     fi
 }
 
-# install_packages NAME==VERSION…: these versions, and nothing that the image has is moved for them.
+# install_packages NAME==VERSION…: installs these versions, and changes no package of the image.
 install_packages() {
     find_pip
     if ! command -v uv > /dev/null && [ -z "$mod_pip" ]; then
-        fail "\`packages\` needs uv or pip in the image" "add uv to python.packages in image.yaml"
+        fail "\`packages\` requires uv or pip in the image" "Add uv to python.packages in image.yaml"
     fi
     export UV_LINK_MODE=copy UV_HTTP_TIMEOUT=120 SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
     if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_DEFAULT_INDEX="$PIP_INDEX_URL"; fi
@@ -144,7 +144,7 @@ PYTHON
     fi
 }
 
-# drop SOURCE TO: a file or folder of the mod to its place; `.` or a slash at the end means into that folder
+# drop SOURCE TO: copies a file or folder of the mod; `.` or a slash at the end of TO means into that folder
 drop() {
     case $2 in
         . | */.) mod_to=${2%.}./${1##*/} ;;
@@ -157,17 +157,17 @@ drop() {
     printf '%s is now %s\n' "$1" "$(readlink -f -- "$mod_to")"
 }
 
-# git_apply OPTION…: outside of every repository, which would make git skip files that it thinks are not below it
+# git_apply OPTION…: runs outside every repository, because in one git skips files that are not below it
 git_apply() {
     GIT_DIR=/dev/null GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null LC_ALL=C git apply -v --whitespace=nowarn "$@"
 }
 
-# apply_patch FILE PACKAGE STRIP PINNED: PINNED tells, in words, what the package is pinned to
+# apply_patch FILE PACKAGE STRIP PINNED: PINNED is the package's pin, for messages
 apply_patch() {
     mod_patch=$mod_work/mod/$1
-    command -v git > /dev/null || fail "\`patches\` needs git in the image"
+    command -v git > /dev/null || fail "\`patches\` requires git in the image"
     if [ -z "$mod_python" ]; then fail "$1: the image has no Python, so no package $2"; fi
-    # Nothing from the mod's own folder, which may hold one of that name. To find a package does not import it.
+    # The mod's folder may contain a package of the same name, which must not be found. Nothing is imported.
     mod_holder=$(run_python - "$2" <<'PYTHON'
 import importlib.util
 import pathlib
@@ -195,7 +195,7 @@ PYTHON
     cd "$mod_work/mod"
 }
 
-# refuse_patch FILE PACKAGE PINNED: names each file that does not take the patch, and the hunk
+# refuse_patch FILE PACKAGE PINNED: names each file and hunk at which the patch fails
 refuse_patch() {
     cat "$mod_work/applied" >&2
     mod_have=$(run_python - "$2" <<'PYTHON'
@@ -206,7 +206,7 @@ package = sys.argv[1]
 try:
     print(package, metadata.version(package))
 except metadata.PackageNotFoundError:
-    # Whose folder it is, where that is called otherwise: this reads what all packages have installed.
+    # The folder has another name than its package, so the files of all packages are searched.
     names = sorted(set(metadata.packages_distributions().get(package, [])))
     print(", ".join(f"{name} {metadata.version(name)}" for name in names) or package)
 PYTHON
@@ -222,7 +222,7 @@ PYTHON
         "\`builder mods check $mod_name --against VERSION\` shows if it fits a version; list these in \`requires\`."
 }
 
-# run_script FILE SECONDS network|no-network: by bash, in the private copy. Its output is kept, to be looked through.
+# run_script FILE SECONDS network|no-network: runs the script with bash in the copy, and keeps its output for later checks
 run_script() {
     mod_code=0
     note_states
@@ -233,7 +233,7 @@ run_script() {
     WORKSPACE_DIR=$mod_workspace timeout -k 10 "$2" bash "$1" < /dev/null > "$mod_work/output" 2>&1 || mod_code=$?
     end_what_runs
     wait "$mod_tee"
-    # A script that is killed for want of memory ends with 137, too.
+    # A script that the kernel kills because memory ran out also ends with 137.
     if { [ "$mod_code" = 124 ] || [ "$mod_code" = 137 ]; } && [ $(($(date +%s) - mod_start)) -ge "$2" ]; then
         fail "$1 did not end within $2 seconds and was stopped" "\`timeout: SECONDS\` in mod.yaml gives it more time"
     fi
@@ -260,11 +260,11 @@ explain_failure() {
     fail "$1 ended with exit code $mod_code"
 }
 
-# what_runs: sets mod_running to the processes of this step that are neither its own nor on their way out
+# what_runs: sets mod_running to the processes of this step that the script started and that still run
 what_runs() {
     mod_running=''
     mod_pids=''
-    # Without a process namespace of our own, the others are none of our business.
+    # Without its own process namespace, the step also sees processes of others.
     if [ $$ != 1 ]; then return; fi
     for mod_proc in /proc/[0-9]*; do
         mod_pid=${mod_proc#/proc/}
@@ -273,25 +273,25 @@ what_runs() {
         mod_comm=${mod_stat#*\(}
         mod_comm=${mod_comm%)*}
         case ${mod_stat##*) } in Z* | X*) continue ;; esac
-        # Started by GnuPG by itself, and gone with its folder.
+        # GnuPG starts these itself, and they end with its folder.
         case $mod_comm in gpg-agent | dirmngr | keyboxd) continue ;; esac
         mod_running="$mod_running $mod_comm"
         mod_pids="$mod_pids $mod_pid"
     done
 }
 
-# end_what_runs: waits a moment for what a script has started, then ends it; mod_running says what had to be ended
+# end_what_runs: waits a moment for the script's processes, then ends them; mod_running has those that were ended
 end_what_runs() {
     for _ in 1 2 3 4 5 6 7 8 9 10; do
         what_runs
         if [ -z "$mod_pids" ]; then return; fi
         sleep 0.2
     done
-    # shellcheck disable=SC2086  # one word a process
+    # shellcheck disable=SC2086  # one word per process
     kill -KILL $mod_pids 2> /dev/null || true
 }
 
-# refuse_rejects: a script that ended well though patch(1) or git said no
+# refuse_rejects: fails if the script succeeded although patch(1) or git rejected a patch
 refuse_rejects() {
     mod_rejects=$(grep '\.rej$' "$mod_work/changed" || find "$mod_work/mod" -name '*.rej' -cnewer "$mod_work/began")
     mod_lines=$(grep -E -e '^(Hunk #[0-9]+ FAILED|[0-9]+ out of [0-9]+ hunks? (FAILED|ignored))' \
@@ -303,7 +303,7 @@ refuse_rejects() {
     fi
 }
 
-# state PATH: kind, mode, owner and content in one line
+# state PATH: the kind, mode, owner and content in one line
 state() {
     stat -c '%f %u %g' "$1" | tr '\n' ' '
     if [ -L "$1" ]; then
@@ -315,8 +315,8 @@ state() {
     fi
 }
 
-# note_states: what this step has changed before its script, so that the script's own changes are told from that. Of
-# packages only the first: what a script touches of the others counts as changed.
+# note_states: records what this step changed before its script, so that the script's own changes can be found. Only the
+# first 1,000 files are recorded. A touch of any other file counts as a change.
 note_states() {
     find_changed -print | head -n 1000 > "$mod_work/changed"
     while IFS= read -r mod_path; do
@@ -326,7 +326,7 @@ note_states() {
     sleep 0.02
 }
 
-# differs PATH: whether it is another than in the image below, not only touched
+# differs PATH: succeeds if the file differs from the one in the image below; a touched file does not
 differs() {
     mod_old=$mod_below$1
     if [ ! -e "$mod_old" ] && [ ! -L "$mod_old" ]; then return 0; fi
@@ -336,8 +336,8 @@ differs() {
     ! cmp -s "$1" "$mod_old"
 }
 
-# look_at_changes may-be-empty|must-change MOUNT…: refuses a script that itself changed nothing, or nothing that is seen
-# when the image serves with folders of the host at the MOUNTs
+# look_at_changes may-be-empty|must-change MOUNT…: fails if the script changed nothing, or only files below a MOUNT, where a
+# server mounts a folder of the host
 look_at_changes() {
     mod_rule=$1
     shift
@@ -346,13 +346,13 @@ look_at_changes() {
     mod_looked=0
     find_changed -cnewer "$mod_work/ran" -print > "$mod_work/changed-by-script"
     while IFS= read -r mod_path; do
-        # So many files are not touched by mistake, and to compare them all would take minutes.
+        # A script does not touch so many files by mistake, and comparing all of them would take minutes.
         mod_looked=$((mod_looked + 1))
         if [ "$mod_looked" -gt 1000 ]; then return 0; fi
         mod_kind=seen
         for mod_mount in "$@"; do
             case $mod_path/ in "$mod_mount"/*) mod_kind=hidden mod_over=$mod_mount ;; esac
-            # The folders around a mount come with it.
+            # The folders above a mount change with it.
             case $mod_mount/ in "${mod_path%/}"/*) [ "$mod_path" = "$mod_mount" ] || mod_kind=around ;; esac
         done
         differs "$mod_path" || continue
@@ -373,9 +373,9 @@ look_at_changes() {
     fi
 }
 
-# compile_changed: bytecode of an older layer for a source that was changed. Python would take it for the source's own
-# where size and time are the same, and all times here are. And bytecode for what `packages` has brought: uv would
-# compile all that the image has, once more.
+# compile_changed: compiles changed sources that have bytecode in an older layer. All times are equal here, so Python would
+# use the old bytecode for a source of the same size. It also compiles the sources from `packages`, for which uv would
+# compile the whole image again.
 compile_changed() {
     if [ -z "$mod_python" ] || ! grep -q '\.py$' "$mod_work/changed"; then return; fi
     run_python - "$mod_work" "$mod_installs" <<'PYTHON' || fail "a changed file is no longer valid Python"
@@ -396,13 +396,13 @@ for line in (work / "changed").read_text(errors="surrogateescape").splitlines():
         try:
             py_compile.compile(line, cfile=str(compiled), doraise=True)
         except py_compile.PyCompileError as error:
-            # Packages come with sources for other versions of Python, which never had bytecode.
+            # Packages contain sources for other versions of Python, which never had bytecode.
             if stale:
                 sys.exit(f"{line}: {error.msg.strip()}")
 PYTHON
 }
 
-# finish                                  where nothing was run
+# finish                                  without a script
 # finish may-be-empty|must-change MOUNT…  after run_script; see look_at_changes
 finish() {
     find_changed -print > "$mod_work/changed"

