@@ -333,7 +333,7 @@ def _lock(project: Project, endpoint: endpoints.Endpoint | None, environ: Mappin
             what = "is missing from the engine" if row.state == "missing" else "names a different image in the engine"
             yield Diagnosis("image", "warning", f"{row.name} {what}", "`builder verify` shows how to correct this")
     for repository in overview.stray:
-        remedy = "the next build or rollback in this project corrects it"
+        remedy = f"`builder promote {repository}:{lock.images[repository].current}`"
         yield Diagnosis("tag", "warning", f"{repository}:latest does not point to its current number", remedy)
     with suppress(BuilderError):  # errors of the engine have their own finding
         yield from _models_without_gpu(project, lock, endpoint)

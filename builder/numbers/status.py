@@ -127,11 +127,12 @@ def record_upstream(project: Project, answers: UpstreamAnswers) -> None:
 @dataclass(frozen=True)
 class ImageOverview:
     """All numbered images, the newest of a repository first. ``stray`` names the repositories whose ``latest`` tag is
-    not the current number, although no other project owns the tag. ``foreign`` names the repositories whose tag another
-    project owns, with that project. ``engine_error`` says why every state is unknown; empty if an engine answered."""
+    not the current number, although no other project owns the tag; true if an image without a number has the tag.
+    ``foreign`` names the repositories whose tag another project owns, with that project. ``engine_error`` says why
+    every state is unknown; empty if an engine answered."""
 
     rows: tuple[ImageRow, ...]
-    stray: tuple[str, ...]
+    stray: Mapping[str, bool]
     engine_error: str
     foreign: Mapping[str, str] = field(default_factory=dict)
     upstream: UpstreamAnswers = UpstreamAnswers()
@@ -154,8 +155,9 @@ def status_overview(workspace: Workspace, lock: Lock) -> ImageOverview:
             own = claims.existing_identity(workspace.project)
             owners = {name: claims.owner_of_latest(workspace.engine, own, name) for name in elsewhere}
     except EngineError as error:
-        return ImageOverview(_rows(lock, dict.fromkeys(_names(lock), "unknown"), ()), (), error.message)
-    stray = tuple(name for name, owner in owners.items() if owner is None)
+        return ImageOverview(_rows(lock, dict.fromkeys(_names(lock), "unknown"), ()), {}, error.message)
+    numbered = {None, *(ids[str(name)] for name, state in by_name.items() if state == "present")}
+    stray = {name: ids.get(f"{name}:latest") not in numbered for name, owner in owners.items() if owner is None}
     foreign = {name: str(owner) for name, owner in owners.items() if owner}
     upstream = UpstreamAnswers()
     with suppress(records.RecordError):
