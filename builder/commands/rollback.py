@@ -223,10 +223,10 @@ def planned_moves(
     at_pointers = subject.pointers(lock)
     is_recipe = len(at_pointers) > 1 and to is None
     now = [lock.history(what, is_model=is_model)[0] for what, is_model in at_pointers]
-    if is_recipe and now[0] != now[1]:
+    is_apart = is_recipe and now[0] != now[1]
+    if is_apart or len({name.repository for name in now}) > 1:  # number N of two repositories is no single image
         message = f"{subject.repository}:latest is {now[0]}, while {subject.model} is paired with {now[1]}"
-        hint = f"roll back one of them: {_rollbacks(what for what, _ in at_pointers)}"
-        raise UsageError(message, hint=hint)
+        raise UsageError(message, hint=f"roll back one of them: {_rollbacks((what for what, _ in at_pointers), to)}")
     by_pointer = {what: _move(lock, subject, what, to, unfit, is_model=is_model) for what, is_model in at_pointers}
     moves = tuple(filter(None, by_pointer.values()))
     because = _all_passed(lock, subject, unfit)
@@ -249,8 +249,9 @@ def planned_moves(
     return moves
 
 
-def _rollbacks(pointers: Iterable[str]) -> str:
-    return " or ".join(f"`builder rollback {what}`" for what in pointers)
+def _rollbacks(pointers: Iterable[str], to: int | None = None) -> str:
+    number = f" --to {to}" if to else ""
+    return " or ".join(f"`builder rollback {what}{number}`" for what in pointers)
 
 
 def _move(

@@ -153,6 +153,18 @@ def test_a_recipe_whose_two_pointers_are_apart_is_not_guessed_at() -> None:
     assert where(apply_moves(apart, planned_moves(apart, BOTH, 1))) == (1, 1)
 
 
+def test_a_number_of_a_recipe_in_two_repositories_is_not_guessed_at() -> None:
+    """Number 1 of the other repository has nothing to do with number 1 of the recipe's repository."""
+    start = lock("good", "good")
+    for number in (1, 2):
+        start = start.with_image(ImageName("other", number), image())
+    apart = start.with_pairing("Org/M", Pairing(ImageName("other", 2)))
+    with pytest.raises(UsageError, match=f"{REPO}:latest is {REPO}:2, while Org/M is paired with other:2") as caught:
+        planned_moves(apart, BOTH, 1)
+    ways = f"`builder rollback {REPO} --to 1` or `builder rollback Org/M --to 1`"
+    assert caught.value.hint == f"roll back one of them: {ways}"
+
+
 def with_vllm(start: Lock, *numbers: int) -> Lock:
     """``start`` where these numbers hold a vLLM."""
     for number in numbers:
