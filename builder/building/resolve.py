@@ -97,8 +97,7 @@ def _target(project: Project, lock: Lock, text: str) -> build_target.Target:
     paired = lock.models.get(text)
     if not (paired and paired.pairing.recipe):
         return build_target.find_target(project, text)
-    serving = selection.recipe_of_model(project, lock, text)
-    return build_target.Target(image.of_repository(project, serving.repository), serving)
+    return build_target.of_recipe(project, selection.recipe_of_model(project, lock, text))
 
 
 def _complete_pins(

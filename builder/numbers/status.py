@@ -10,9 +10,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import records
-from builder.base.errors import EngineError, UsageError
+from builder.base.errors import EngineError, FileProblemsError, UsageError
 from builder.base.values import asdict, dataclass, field
 from builder.engine import images
+from builder.lock import checking
 from builder.lock.model import ImageName, Lock, NumberedImage
 
 if TYPE_CHECKING:
@@ -27,14 +28,22 @@ _HINT = "`builder list` shows the numbered images; `builder adopt IMAGE` gives a
 
 
 def named_repository(project: Project, lock: Lock, text: str) -> str | None:
-    """The repository called ``text``, or the repository of the definition called ``text``; None if neither exists."""
+    """The repository called ``text``, or the repository of the definition called ``text``; None if neither exists.
+    Raises FileProblemsError if only a definition that cannot be read could have it, and no recipe is called so."""
     if text in lock.images:
         return text
-    from builder.definitions import image
+    from builder.definitions import image, recipe
 
     if text in image.definition_names(project):
         return image.repository_of(project, text)
-    return text if image.of_repository(project, text) else None
+    if not checking.is_a("repository", text):  # such as a model
+        return None
+    try:
+        return text if image.of_repository(project, text) else None
+    except FileProblemsError:
+        if recipe.find_recipe(project, text):
+            return None
+        raise
 
 
 def named_number(project: Project, lock: Lock, text: str) -> tuple[ImageName, NumberedImage]:
