@@ -429,7 +429,8 @@ def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: Abstra
         yield Discrepancy("engine", "unknown", overview.engine_error, "`builder doctor` shows more")
     for row in overview.rows:
         name = str(row.name)
-        first = ", after its build directory is restored (see below)" if name in edited_names else ""
+        is_rebuilt = name in edited_names and not (row.image.digest or row.image.adopted)
+        first = ", after its build directory is restored (see below)" if is_rebuilt else ""
         back = f"{adopted.way_back(row.name, row.image)}{first}"
         if row.state == "missing":
             yield Discrepancy(name, "missing", "the engine has no image with this name", back)

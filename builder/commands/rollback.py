@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from builder.base.errors import BuilderError, ImageStateError, NothingToDoError, UsageError
+from builder.base.errors import BuilderError, ImageStateError, NothingToDoError, TransferError, UsageError
 from builder.base.events import Message
 from builder.base.values import dataclass
 from builder.base.words import SERVER_LABEL
@@ -238,7 +238,7 @@ def planned_moves(
             hint=f"roll back one of them: {_rollbacks(move.what for move in moves)}"
             + ("; `--to N --force` moves both" if because else ""),
         )
-    if not moves and to is not None:
+    if not moves and at_pointers and to is not None:
         raise NothingToDoError(f"{subject.text} is already at number {to}")
     if not moves:
         raise NothingToDoError(
@@ -302,14 +302,22 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
     recorded = lock.images[name.repository].numbers[name.number]
     if adopted.is_present(workspace.engine, name, recorded):
         return "here"
+    fault: TransferError | None = None
     if recorded.digest and (address := configuration.load_configuration(workspace.project).registry):
-        named_registry.pull_number(workspace, address, lock, name)
-        return "pulled"
+        try:
+            named_registry.pull_number(workspace, address, lock, name)
+        except TransferError as error:
+            fault = error
+        else:
+            return "pulled"
     if node := _node_with(workspace, lock, name):
         from builder.commands import transfers
 
         transfers.fetch_copy(workspace, lock, name, node)
         return "copied"
+    if fault:  # building may take an hour: the user decides
+        again = "" if recorded.adopted else f"; without the registry, `builder rebuild {name}` builds the image again"
+        raise TransferError(fault.message, hint=f"{fault.hint}{again}")
     if recorded.adopted:
         raise ImageStateError(f"{name} is missing from this engine", hint=adopted.way_back(name, recorded))
     from builder.commands import rebuild

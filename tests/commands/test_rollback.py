@@ -120,6 +120,9 @@ def test_where_there_is_nothing_before_it_is_said() -> None:
             planned_moves(start, subject, None)
     with pytest.raises(NothingToDoError, match="is already at number 1"):
         planned_moves(start, BOTH, 1)
+    for to in (None, 1):
+        with pytest.raises(NothingToDoError, match="new has no image to go back to"):
+            planned_moves(start, RollbackSubject("new", "new", None), to)
 
 
 def test_an_unknown_number_is_a_mistake() -> None:
