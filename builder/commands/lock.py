@@ -153,7 +153,7 @@ class RenumberedImage:
 class MergedLock:
     """The result of a merge. ``chosen`` names the values that differ between the sides and were taken from the first
     side. ``tagged`` are the numbers that were tagged in this engine. ``written`` is true if images.lock changed.
-    ``pending`` are the files and folders for `git add`; empty if nothing was merged. ``absent`` are the models
+    ``pending`` are the files and folders for `git add`; empty without an unfinished merge. ``absent`` are the models
     whose paired image this engine lacks, each with the image and the way to get it."""
 
     renumbered: tuple[RenumberedImage, ...]
@@ -171,7 +171,7 @@ def merge_lock(workspace: Workspace) -> MergedLock:
     project = workspace.project
     lock_file.refuse_lost_lock(project)
     sides = recovery.staged_locks(project)
-    unfinished = False
+    unfinished = bool(sides) and not project.lock.exists()  # `read` is not called for a file that was removed
 
     def read(content: bytes, file: str, load: Load) -> Lock:
         nonlocal unfinished
@@ -200,10 +200,10 @@ def merge_lock(workspace: Workspace) -> MergedLock:
             directory = recovery.restore_both(project, merged, origin, to)
             run_record.move_evidence(project, origin, to, image.fingerprint)
             renumbered.append(RenumberedImage(origin, to, image, directory))
-        written = writer.commit(merged, commented)
+        written = unfinished and writer.commit(merged, commented)
         tagged = _retag(workspace, merged)
         absent = tuple(_absent(workspace, merged)) if written or tagged else ()
-    pending = tuple(_pending(project, merged)) if sides or written else ()
+    pending = tuple(_pending(project, merged)) if sides else ()
     return MergedLock(tuple(renumbered), tuple(chosen), tagged, written, pending, absent)
 
 

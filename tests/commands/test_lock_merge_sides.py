@@ -115,6 +115,19 @@ def test_a_rebase_gives_an_image_one_number_for_all_its_commits(git: Git, merge:
     assert lock.models["d/more"].pairing.image == ImageName("cpu", 4)
 
 
+def test_a_file_that_was_removed_during_the_merge_has_both_sides_again(git: Git, merge: Command) -> None:
+    branches(git, *map(dump_lock, (BASE, OURS, THEIRS)))
+    git.run("merge", "--quiet", "1", code=1)
+    (git.folder / "images.lock").unlink()
+    merge()
+    assert sorted(merged(git).images["cpu"].numbers) == [1, 2, 3]
+
+
+def test_nothing_to_merge_makes_no_file(git: Git, merge: Command) -> None:
+    assert merge().stdout == "nothing to merge\n"
+    assert not (git.folder / "images.lock").exists()
+
+
 def test_a_side_that_deleted_the_file_takes_nothing_from_the_other(git: Git, merge: Command) -> None:
     branches(git, dump_lock(BASE), dump_lock(OURS), dump_lock(BASE))
     git.run("checkout", "--quiet", "1")
