@@ -10,7 +10,14 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from builder.base.errors import BuilderError, ImageStateError, NothingToDoError, TransferError, UsageError
+from builder.base.errors import (
+    BuilderError,
+    FileProblemsError,
+    ImageStateError,
+    NothingToDoError,
+    TransferError,
+    UsageError,
+)
 from builder.base.events import Message
 from builder.base.values import dataclass
 from builder.base.words import SERVER_LABEL
@@ -146,13 +153,15 @@ def _unfit(workspace: Workspace, lock: Lock) -> Unfit:
 def _report_known(workspace: Workspace, lock: Lock, moves: tuple[PointerMove, ...]) -> None:
     from builder.evidence import requirements
 
-    described = requirements.described
-    lines = [
-        f"{move.to}: {described(workspace, lock, move.to, move.origin, move.what if move.is_model else None)}"
-        for move in moves
-    ]
-    for line in dict.fromkeys(lines):
-        workspace.report(Message(line))
+    def line(move: PointerMove) -> str:
+        model = move.what if move.is_model else None
+        try:
+            return f"{move.to}: {requirements.described(workspace, lock, move.to, move.origin, model)}"
+        except FileProblemsError as error:  # a rollback must still be possible
+            return f"{move.to}: its proofs are unknown, because a file cannot be read: {error.message}"
+
+    for text in dict.fromkeys(map(line, moves)):
+        workspace.report(Message(text))
 
 
 def _possible_moves(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from builder.base.errors import NothingToDoError, UsageError
 from builder.commands.rollback import RollbackSubject, planned_moves
+from builder.lock.lock_file import read_lock
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status, Version
 from builder.lock.text import dump_lock
 from builder.numbers.pointers import apply_moves
@@ -191,6 +192,19 @@ def test_an_image_without_a_vllm_is_passed_over_by_one_that_has_it() -> None:
 def test_images_none_of_which_has_a_vllm_are_gone_back_to_as_ever() -> None:
     start = with_vllm(lock("untested", "untested", "untested"), 1)
     assert [move.to.number for move in planned_moves(start, TAG, None)] == [2]
+
+
+def test_a_recipe_that_cannot_be_read_is_told_and_hinders_no_rollback(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    locks.write(project, (1, 2), current=2)
+    start = read_lock(project.lock)
+    record = replace(start.images["small"].numbers[1], recipe=locks.RECIPE)
+    projects.write(project.lock, dump_lock(start.with_image(ImageName("small", 1), record)))
+    projects.write(project.root / locks.RECIPE, "name: [")
+    arguments = ("rollback", "small", "--to", "1", "--force", "--dry-run")
+    printed = run_command(project, *arguments, code=5, environ=WITHOUT_ENGINE).stderr
+    assert "small:1: its proofs are unknown, because a file cannot be read: recipes/chat.yaml:2:1" in printed
+    assert "no Docker engine answers" in printed
 
 
 @pytest.mark.parametrize(
