@@ -19,9 +19,10 @@ from builder.pins import chain as chains
 from builder.pins import pinning, vendored
 from builder.plan import rules
 from builder.plan.making import ImageInputs, make_plan
-from builder.serving import model_weights
+from builder.serving import model_weights, selection
 
 if TYPE_CHECKING:
+    from builder.base.project import Project
     from builder.building.request import BuildRequest
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Mod
@@ -73,9 +74,7 @@ def _targets(
 ) -> list[tuple[Recipe | None, tuple[ImageDefinition, ...]]]:
     """The recipe of each target, if any, and its definitions, the base first."""
     project = workspace.project
-    # A model means the recipe that serves it, as in every command.
-    by_model = {model: paired.pairing.recipe for model, paired in lock.models.items()}
-    targets = [build_target.find_target(project, by_model.get(text) or text) for text in request.targets]
+    targets = [_target(project, lock, text) for text in request.targets]
     for named in targets:
         if named.recipe and named.recipe.number:
             message = f"{named.recipe.file} serves {named.recipe.container}, an image that already exists"
@@ -91,6 +90,14 @@ def _targets(
     for chain in all_chains if request.locked else ():
         chains.refuse_stale(lock, chain)
     return [(named.recipe, chain) for named, chain in zip(targets, all_chains, strict=True)]
+
+
+def _target(project: Project, lock: Lock, text: str) -> build_target.Target:
+    """The target called ``text``. A model means the recipe that serves it, as in every command."""
+    paired = lock.models.get(text)
+    if not (paired and paired.pairing.recipe):
+        return build_target.find_target(project, text)
+    return build_target.of_recipe(project, selection.recipe_of_model(project, lock, text))
 
 
 def _complete_pins(

@@ -146,12 +146,12 @@ def _print_existing(result: BuildOutcome) -> None:
     print_result(
         f"already built as {image}" + (", which is marked bad; to build it again: --force" if result.bad else "")
     )
-    # A failed image is not recommended.
+    is_recommended = not (result.failed_models or result.bad)
     if not current:
-        go = "" if result.failed_models else f"; to use this one: `builder promote {image}`"
+        go = f"; to use this one: `builder promote {image}`" if is_recommended else ""
         print_result(f"no image is current{go}")
     elif current != image:
-        go = "" if result.failed_models else f"; to use this one: `builder rollback {repository} --to {number}`"
+        go = f"; to use this one: `builder rollback {repository} --to {number}`" if is_recommended else ""
         print_result(f"the current image is {current}{go}")
     for each in result.models:
         model = each.model
@@ -163,7 +163,7 @@ def _print_existing(result: BuildOutcome) -> None:
         else:
             is_here = str(each.image).rpartition(":")[0] == repository
             go = f"builder rollback {model} --to {number}" if is_here else f"builder pair {model} {image}"
-            print_result(f"{model} stays paired with {each.image}; to move it: `{go}`")
+            print_result(f"{model} stays paired with {each.image}" + ("" if result.bad else f"; to move it: `{go}`"))
     for waiting in result.waiting:
         _print_held(waiting, image)
 

@@ -49,7 +49,7 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
             }
         )
         return
-    for note in (*_notes(overview, target), *map(str, commands.listing.interrupted_upgrades(workspace, lock))):
+    for note in (*_notes(lock, overview, target), *map(str, commands.listing.interrupted_upgrades(workspace, lock))):
         print_note(note)
     if lost or not overview.rows:
         empty = "no images yet; to build the first: `builder build TARGET`"
@@ -73,13 +73,14 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         output.print_table(("IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"), rows)
 
 
-def _notes(overview: ImageOverview, target: str | None) -> Iterator[str]:
+def _notes(lock: Lock, overview: ImageOverview, target: str | None) -> Iterator[str]:
     if overview.engine_error:
         yield f"no engine answers, so the states are unknown: {overview.engine_error}"
-    for repository in overview.stray:
-        adopts = f"to keep the image that the tag points to now, give it a number: `builder adopt {repository}`"
+    for repository, is_unnumbered in overview.stray.items():
         fault = f"{repository}:latest does not point to its current number"
-        yield f"{fault}; the next build or rollback corrects the tag; {adopts}"
+        corrects = f"to correct the tag: `builder promote {repository}:{lock.images[repository].current}`"
+        adopts = f"; to keep the image that has the tag now, give it a number: `builder adopt {repository}`"
+        yield f"{fault}; {corrects}{adopts if is_unnumbered else ''}"
     for repository, owner in overview.foreign.items():
         yield f"{repository}:latest is not the current image of this project; it belongs to {owner}"
     for image, users in overview.upstream.gone.items() if target is None else ():

@@ -164,9 +164,8 @@ def _merge(context: Context, as_json: bool) -> int:
         print_result(f"{name} has its tag again in this engine")
     for model, name, way_back in result.absent:
         print_result(f"{model} is paired with {name}, which is not in this engine: {way_back}")
-    if result.written or result.pending:
-        folders = "builds evidence" if context.project.evidence.exists() else "builds"
-        print_result(f"images.lock is merged. Next: `git add images.lock {folders}`")
+    if result.pending:
+        print_result(f"images.lock is merged. Next: `git add {' '.join(result.pending)}`")
     elif not result.tagged:
         print_result("nothing to merge")
     return 0

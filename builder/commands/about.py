@@ -333,7 +333,7 @@ def _lock(project: Project, endpoint: endpoints.Endpoint | None, environ: Mappin
             what = "is missing from the engine" if row.state == "missing" else "names a different image in the engine"
             yield Diagnosis("image", "warning", f"{row.name} {what}", "`builder verify` shows how to correct this")
     for repository in overview.stray:
-        remedy = "the next build or rollback in this project corrects it"
+        remedy = f"`builder promote {repository}:{lock.images[repository].current}`"
         yield Diagnosis("tag", "warning", f"{repository}:latest does not point to its current number", remedy)
     with suppress(BuilderError):  # errors of the engine have their own finding
         yield from _models_without_gpu(project, lock, endpoint)
@@ -429,7 +429,8 @@ def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: Abstra
         yield Discrepancy("engine", "unknown", overview.engine_error, "`builder doctor` shows more")
     for row in overview.rows:
         name = str(row.name)
-        first = ", after its build directory is restored (see below)" if name in edited_names else ""
+        is_rebuilt = name in edited_names and not (row.image.digest or row.image.adopted)
+        first = ", after its build directory is restored (see below)" if is_rebuilt else ""
         back = f"{adopted.way_back(row.name, row.image)}{first}"
         if row.state == "missing":
             yield Discrepancy(name, "missing", "the engine has no image with this name", back)

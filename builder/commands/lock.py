@@ -20,7 +20,7 @@ from builder.definitions.image import ImageDefinition, Overrides, definition_nam
 from builder.engine import images, machine
 from builder.evidence import run_record
 from builder.lab import changes
-from builder.lock import lock_file, merging, text
+from builder.lock import closures, lock_file, merging, text
 from builder.lock.checking import conflict_marks
 from builder.lock.model import GitPin, ImageName, IncludedPin, Lock, NumberedImage, Pins
 from builder.numbers import adopted, claims, images_lock, recovery, status
@@ -152,15 +152,15 @@ class RenumberedImage:
 @dataclass(frozen=True)
 class MergedLock:
     """The result of a merge. ``chosen`` names the values that differ between the sides and were taken from the first
-    side. ``tagged`` are the numbers that were tagged in this engine. ``written`` is true if images.lock changed,
-    ``pending`` if git waits for `git add`. ``absent`` are the models whose paired image this engine lacks, each with
-    the image and the way to get it."""
+    side. ``tagged`` are the numbers that were tagged in this engine. ``written`` is true if images.lock changed.
+    ``pending`` are the files and folders for `git add`; empty without an unfinished merge. ``absent`` are the models
+    whose paired image this engine lacks, each with the image and the way to get it."""
 
     renumbered: tuple[RenumberedImage, ...]
     chosen: tuple[str, ...]
     tagged: tuple[ImageName, ...]
     written: bool
-    pending: bool
+    pending: tuple[str, ...]
     absent: tuple[tuple[str, ImageName, str], ...] = ()
 
 
@@ -171,7 +171,7 @@ def merge_lock(workspace: Workspace) -> MergedLock:
     project = workspace.project
     lock_file.refuse_lost_lock(project)
     sides = recovery.staged_locks(project)
-    unfinished = False
+    unfinished = bool(sides) and not project.lock.exists()  # `read` is not called for a file that was removed
 
     def read(content: bytes, file: str, load: Load) -> Lock:
         nonlocal unfinished
@@ -200,10 +200,19 @@ def merge_lock(workspace: Workspace) -> MergedLock:
             directory = recovery.restore_both(project, merged, origin, to)
             run_record.move_evidence(project, origin, to, image.fingerprint)
             renumbered.append(RenumberedImage(origin, to, image, directory))
-        written = writer.commit(merged, commented)
+        written = unfinished and writer.commit(merged, commented)
         tagged = _retag(workspace, merged)
         absent = tuple(_absent(workspace, merged)) if written or tagged else ()
-    return MergedLock(tuple(renumbered), tuple(chosen), tagged, written, bool(sides), absent)
+    pending = tuple(_pending(project, merged)) if sides else ()
+    return MergedLock(tuple(renumbered), tuple(chosen), tagged, written, pending, absent)
+
+
+def _pending(project: Project, lock: Lock) -> Iterator[str]:
+    """The files that a merge of ``lock`` has written, with the package files that git could not merge."""
+    yield project.lock.name
+    unmerged = foreign_files.unmerged_files(project.root)
+    yield from sorted(unmerged & {file.path for file in closures.of_lock(lock)})
+    yield from (folder.name for folder in (project.builds, project.evidence) if folder.exists())
 
 
 def merge_files(base: Path, ours: Path, theirs: Path) -> bool:

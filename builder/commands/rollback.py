@@ -10,7 +10,14 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from builder.base.errors import BuilderError, ImageStateError, NothingToDoError, UsageError
+from builder.base.errors import (
+    BuilderError,
+    FileProblemsError,
+    ImageStateError,
+    NothingToDoError,
+    TransferError,
+    UsageError,
+)
 from builder.base.events import Message
 from builder.base.values import dataclass
 from builder.base.words import SERVER_LABEL
@@ -146,13 +153,15 @@ def _unfit(workspace: Workspace, lock: Lock) -> Unfit:
 def _report_known(workspace: Workspace, lock: Lock, moves: tuple[PointerMove, ...]) -> None:
     from builder.evidence import requirements
 
-    described = requirements.described
-    lines = [
-        f"{move.to}: {described(workspace, lock, move.to, move.origin, move.what if move.is_model else None)}"
-        for move in moves
-    ]
-    for line in dict.fromkeys(lines):
-        workspace.report(Message(line))
+    def line(move: PointerMove) -> str:
+        model = move.what if move.is_model else None
+        try:
+            return f"{move.to}: {requirements.described(workspace, lock, move.to, move.origin, model)}"
+        except FileProblemsError as error:  # a rollback must still be possible
+            return f"{move.to}: its proofs are unknown, because a file cannot be read: {error.message}"
+
+    for text in dict.fromkeys(map(line, moves)):
+        workspace.report(Message(text))
 
 
 def _possible_moves(
@@ -223,10 +232,10 @@ def planned_moves(
     at_pointers = subject.pointers(lock)
     is_recipe = len(at_pointers) > 1 and to is None
     now = [lock.history(what, is_model=is_model)[0] for what, is_model in at_pointers]
-    if is_recipe and now[0] != now[1]:
+    is_apart = is_recipe and now[0] != now[1]
+    if is_apart or len({name.repository for name in now}) > 1:  # number N of two repositories is no single image
         message = f"{subject.repository}:latest is {now[0]}, while {subject.model} is paired with {now[1]}"
-        hint = f"roll back one of them: {_rollbacks(what for what, _ in at_pointers)}"
-        raise UsageError(message, hint=hint)
+        raise UsageError(message, hint=f"roll back one of them: {_rollbacks((what for what, _ in at_pointers), to)}")
     by_pointer = {what: _move(lock, subject, what, to, unfit, is_model=is_model) for what, is_model in at_pointers}
     moves = tuple(filter(None, by_pointer.values()))
     because = _all_passed(lock, subject, unfit)
@@ -238,7 +247,7 @@ def planned_moves(
             hint=f"roll back one of them: {_rollbacks(move.what for move in moves)}"
             + ("; `--to N --force` moves both" if because else ""),
         )
-    if not moves and to is not None:
+    if not moves and at_pointers and to is not None:
         raise NothingToDoError(f"{subject.text} is already at number {to}")
     if not moves:
         raise NothingToDoError(
@@ -249,8 +258,9 @@ def planned_moves(
     return moves
 
 
-def _rollbacks(pointers: Iterable[str]) -> str:
-    return " or ".join(f"`builder rollback {what}`" for what in pointers)
+def _rollbacks(pointers: Iterable[str], to: int | None = None) -> str:
+    number = f" --to {to}" if to else ""
+    return " or ".join(f"`builder rollback {what}{number}`" for what in pointers)
 
 
 def _move(
@@ -301,14 +311,22 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
     recorded = lock.images[name.repository].numbers[name.number]
     if adopted.is_present(workspace.engine, name, recorded):
         return "here"
+    fault: TransferError | None = None
     if recorded.digest and (address := configuration.load_configuration(workspace.project).registry):
-        named_registry.pull_number(workspace, address, lock, name)
-        return "pulled"
+        try:
+            named_registry.pull_number(workspace, address, lock, name)
+        except TransferError as error:
+            fault = error
+        else:
+            return "pulled"
     if node := _node_with(workspace, lock, name):
         from builder.commands import transfers
 
         transfers.fetch_copy(workspace, lock, name, node)
         return "copied"
+    if fault:  # building may take an hour: the user decides
+        again = "" if recorded.adopted else f"; without the registry, `builder rebuild {name}` builds the image again"
+        raise TransferError(fault.message, hint=f"{fault.hint}{again}")
     if recorded.adopted:
         raise ImageStateError(f"{name} is missing from this engine", hint=adopted.way_back(name, recorded))
     from builder.commands import rebuild

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from builder.base.errors import FileProblemsError, UsageError
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Target:
-    """The definition that the user named, and the recipe if it was named through one. ``definition`` is None if
-    no definition builds the recipe's container: it is a community image."""
+    """The definition that the user named, and the recipe if it was named through one. ``definition`` is None if no
+    readable definition builds the recipe's container. Usually it is a community image; see `definition_of`."""
 
     definition: str | None
     recipe: recipe.Recipe | None = None
@@ -30,7 +31,7 @@ def find_target(project: Project, text: str, models: Collection[str] | None = No
     if text in image.definition_names(project):
         return Target(text)
     if loaded := _load(project, text):
-        return Target(image.of_repository(project, loaded.repository), loaded)
+        return of_recipe(project, loaded)
     if definition := image.of_repository(project, text):
         return Target(definition)
     names = (*image.definition_names(project), *recipe.recipe_names(project))
@@ -38,6 +39,13 @@ def find_target(project: Project, text: str, models: Collection[str] | None = No
     hint = suggestion or f"definitions and recipes here: {', '.join(names) or 'none'}"
     message = f"`{text}` is not a {'' if models is None else 'model, '}definition, repository or recipe"
     raise UsageError(message, hint=hint)
+
+
+def of_recipe(project: Project, loaded: recipe.Recipe) -> Target:
+    """The target of a recipe, also if some definition cannot be read: a rollback requires no definition."""
+    with suppress(FileProblemsError):
+        return Target(image.of_repository(project, loaded.repository), loaded)
+    return Target(None, loaded)
 
 
 def find_recipe(project: Project, text: str) -> recipe.Recipe:
@@ -56,13 +64,14 @@ def _load(project: Project, text: str) -> recipe.Recipe | None:
 
 def definition_of(project: Project, named: Target) -> str:
     """The definition that builds the image of a target. Raises FileProblemsError if no definition builds the recipe's
-    container; the error lists the alternatives."""
+    container, with the alternatives, or if a definition that cannot be read could build it."""
     if named.definition is not None:
         return named.definition
     if named.recipe is None:
         raise ValueError("a target without a recipe has a definition")
     from builder.definitions import recipe_problems
 
+    image.of_repository(project, named.recipe.repository)
     container = named.recipe.container
     every = {*recipe_problems.recipe_problems(named.recipe), recipe_problems.unknown_container(project, named.recipe)}
     raise FileProblemsError(

@@ -34,6 +34,7 @@ END = "..."  # the last line of every lock: YAML's own mark for the end of a doc
 TAKE_BACK = (
     "restore the committed file: `git checkout HEAD -- images.lock`, or rebuild it with `builder lock --recover`"
 )
+QUOTE = f"correct this line: a note with a colon, a comma or a `#` needs double quotes; or {TAKE_BACK}"
 CORRECT = "correct these lines, or restore the committed file with `git checkout HEAD -- images.lock`"
 MERGE = (
     "`builder lock --merge` keeps what both sides built, and renumbers one image if both gave the same number; to"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from builder.base.errors import FileProblemsError, Location, LockError, Problem, UsageError
 from builder.base.values import dataclass, field
 from builder.lock import layout
-from builder.lock.checking import END, TAKE_BACK, lock_error
+from builder.lock.checking import END, QUOTE, TAKE_BACK, lock_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,7 +146,7 @@ def read_tree(text: str, file: str) -> Tree:
         root = yaml_file.compose(text, file)
     except FileProblemsError as error:
         problems = (Problem(each.location, f"not YAML: {each.message}") for each in error.problems)
-        raise lock_error(problems, TAKE_BACK) from None
+        raise lock_error(problems, QUOTE) from None
     if root is None:
         raise lock_error([Problem(Location(file), "the file is empty")], TAKE_BACK)
     tree = Tree()
@@ -182,10 +182,11 @@ def _place(file: str, node: Any) -> Location:
     return Location(file, node.start_mark.line + 1, node.start_mark.column + 1)
 
 
-# Comments. Each one stays with the key that it is above or beside, in one of the three block levels.
+# Comments. Each one stays with the key that it is above or beside, in one of the three block levels, or with the last
+# line.
 
 Comments = dict[tuple[str, ...], tuple[list[str], str]]
-"""The comments above each key and the one at its end, by the path of the key."""
+"""The comments above each key and the one at its end, by the path of the key; the last line counts as a key."""
 
 _WORD = re.compile(r""""(?:\\.|[^"\\])*+"|'[^']*+'| #.*|.""")
 
@@ -212,9 +213,9 @@ def comments_of(text: str) -> Comments:
         # A whole line belongs to the key below it, but in a flow collection to the key of the collection.
         is_below = is_whole and not line.startswith(" " * 6)
         at = [n for n in paths if (n > number if is_below else n <= number)]
-        if not pieces or not at:
+        if not pieces or not (at or is_below):
             continue
-        path = paths[min(at) if is_below else max(at)]
+        path = paths[min(at) if is_below else max(at)] if at else (END,)
         above, end = comments.get(path, ([], ""))
         comment = pieces[0].strip()
         comments[path] = ([*above, comment], end) if is_whole or end else (above, comment)
@@ -247,7 +248,9 @@ def dump_lock(lock: Lock, comments: Comments | None = None) -> str:
             for key, value in block.items():
                 start = f"    {key}:" if section == "images" else _key(key, "    ")
                 write((section, name, key), list(_folded(start, _flow(value))))
-    return "\n".join([*out, "", END, ""])
+    out.append("")
+    write((END,), [END])
+    return "\n".join([*out, ""])
 
 
 def _key(name: str, indent: str) -> str:

@@ -10,9 +10,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import records
-from builder.base.errors import EngineError, UsageError
+from builder.base.errors import EngineError, FileProblemsError, UsageError
 from builder.base.values import asdict, dataclass, field
 from builder.engine import images
+from builder.lock import checking
 from builder.lock.model import ImageName, Lock, NumberedImage
 
 if TYPE_CHECKING:
@@ -27,14 +28,22 @@ _HINT = "`builder list` shows the numbered images; `builder adopt IMAGE` gives a
 
 
 def named_repository(project: Project, lock: Lock, text: str) -> str | None:
-    """The repository called ``text``, or the repository of the definition called ``text``; None if neither exists."""
+    """The repository called ``text``, or the repository of the definition called ``text``; None if neither exists.
+    Raises FileProblemsError if only a definition that cannot be read could have it, and no recipe is called so."""
     if text in lock.images:
         return text
-    from builder.definitions import image
+    from builder.definitions import image, recipe
 
     if text in image.definition_names(project):
         return image.repository_of(project, text)
-    return text if image.of_repository(project, text) else None
+    if not checking.is_a("repository", text):  # such as a model
+        return None
+    try:
+        return text if image.of_repository(project, text) else None
+    except FileProblemsError:
+        if recipe.find_recipe(project, text):
+            return None
+        raise
 
 
 def named_number(project: Project, lock: Lock, text: str) -> tuple[ImageName, NumberedImage]:
@@ -127,11 +136,12 @@ def record_upstream(project: Project, answers: UpstreamAnswers) -> None:
 @dataclass(frozen=True)
 class ImageOverview:
     """All numbered images, the newest of a repository first. ``stray`` names the repositories whose ``latest`` tag is
-    not the current number, although no other project owns the tag. ``foreign`` names the repositories whose tag another
-    project owns, with that project. ``engine_error`` says why every state is unknown; empty if an engine answered."""
+    not the current number, although no other project owns the tag; true if an image without a number has the tag.
+    ``foreign`` names the repositories whose tag another project owns, with that project. ``engine_error`` says why
+    every state is unknown; empty if an engine answered."""
 
     rows: tuple[ImageRow, ...]
-    stray: tuple[str, ...]
+    stray: Mapping[str, bool]
     engine_error: str
     foreign: Mapping[str, str] = field(default_factory=dict)
     upstream: UpstreamAnswers = UpstreamAnswers()
@@ -154,8 +164,9 @@ def status_overview(workspace: Workspace, lock: Lock) -> ImageOverview:
             own = claims.existing_identity(workspace.project)
             owners = {name: claims.owner_of_latest(workspace.engine, own, name) for name in elsewhere}
     except EngineError as error:
-        return ImageOverview(_rows(lock, dict.fromkeys(_names(lock), "unknown"), ()), (), error.message)
-    stray = tuple(name for name, owner in owners.items() if owner is None)
+        return ImageOverview(_rows(lock, dict.fromkeys(_names(lock), "unknown"), ()), {}, error.message)
+    numbered = {None, *(ids[str(name)] for name, state in by_name.items() if state == "present")}
+    stray = {name: ids.get(f"{name}:latest") not in numbered for name, owner in owners.items() if owner is None}
     foreign = {name: str(owner) for name, owner in owners.items() if owner}
     upstream = UpstreamAnswers()
     with suppress(records.RecordError):

@@ -183,9 +183,17 @@ def _recipe(project: Project, lock: Lock, text: str) -> Recipe:
             hint = "`builder list --models` shows the models; a number of an image is written IMAGE:N"
             raise UsageError(message, hint=hint)
         return target
-    file = lock.models[text].pairing.recipe
+    return recipe_of_model(project, lock, text)
+
+
+def recipe_of_model(project: Project, lock: Lock, model: str) -> Recipe:
+    """The recipe of a model's pairing. Raises UsageError if the pairing has no recipe, or if its file no longer
+    exists."""
+    file = lock.models[model].pairing.recipe
     path = recipe.recorded(project, file)
     if path is None:
         reason = f"its recipe {file} no longer exists" if file else "the model was paired without a recipe"
-        raise UsageError(f"no recipe says how to serve {text}: {reason}", hint="name a recipe instead of the model")
+        others = [name for name, each in recipe.readable_recipes(project) if each.model == model]
+        hint = f"name a recipe instead of the model{': ' if others else ''}{' or '.join(others)}"
+        raise UsageError(f"no recipe says how to serve {model}: {reason}", hint=hint)
     return recipe.load_recipe(project, path)

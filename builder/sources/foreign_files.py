@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -146,9 +146,20 @@ def read_file(folder: Path, revision: str, name: str) -> bytes | None:
 def unmerged_stages(folder: Path, name: str) -> frozenset[int]:
     """Returns the stages of ``name`` in git's index during an unfinished merge, rebase, cherry-pick or `stash pop`: 1
     is the common ancestor, 2 ours, 3 theirs. Empty otherwise."""
-    listed = run_in_project(folder, "ls-files", "--unmerged", "--", name)
-    lines = [] if listed.status else listed.output.decode("utf-8", "replace").splitlines()
-    return frozenset(int(line.split("\t")[0].split(" ")[2]) for line in lines)
+    return frozenset(stage for stage, _ in _unmerged(folder, name))
+
+
+def unmerged_files(folder: Path) -> frozenset[str]:
+    """Returns the files below ``folder`` that git's index has in several versions, relative to ``folder``."""
+    return frozenset(file for _, file in _unmerged(folder, "."))
+
+
+def _unmerged(folder: Path, name: str) -> Iterator[tuple[int, str]]:
+    """The stage and the path of each version that an unfinished merge left."""
+    listed = run_in_project(folder, "ls-files", "--unmerged", "-z", "--", name)
+    for entry in [] if listed.status else listed.output.decode("utf-8", "replace").split("\0")[:-1]:
+        facts, _, file = entry.partition("\t")
+        yield int(facts.split(" ")[2]), file
 
 
 def read_stage(folder: Path, stage: int, name: str) -> bytes | None:

@@ -32,6 +32,18 @@ def test_the_way_to_an_image_that_is_there_leads_to_it(
     assert capsys.readouterr().out.splitlines()[-1] == f"Org/M stays paired with {image}; to move it: `{advice}`"
 
 
+def test_the_way_to_a_bad_image_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """`rollback` and `pair` refuse it."""
+    models = (ModelOutcome("Org/M", "elsewhere", "tf5:1"),)
+    for current in ("tf5:1", None):
+        build_cli._print_existing(BuildOutcome("tf5:2", current, models, bad=True))
+        assert capsys.readouterr().out.splitlines() == [
+            "already built as tf5:2, which is marked bad; to build it again: --force",
+            "the current image is tf5:1" if current else "no image is current",
+            "Org/M stays paired with tf5:1",
+        ]
+
+
 def test_a_model_that_comes_from_another_repository_is_told_with_that(capsys: pytest.CaptureFixture[str]) -> None:
     models = ModelOutcome("Org/M", "paired", "node:3"), ModelOutcome("Org/N", "paired", "node:3", "node:7")
     build_cli._print_built(replace(BUILD_JSON_BUILT, models=models, waiting=(), compiled=()))

@@ -9,9 +9,9 @@ import pytest
 
 from builder.base.project import Project
 from builder.lock import lock_file
-from builder.lock.model import ImageName, Lock
+from builder.lock.model import ImageName, Lock, LockedPackage, Pins, PythonPin
 from builder.lock.text import dump_lock
-from tests import projects
+from tests import locks, projects
 from tests.conftest import WITHOUT_ENGINE, Command, run_command
 from tests.lock.conftest import image
 from tests.lock.test_merging import Git, built
@@ -62,7 +62,28 @@ def test_both_sides_are_merged_where_git_could_not_run_its_merge_driver(git: Git
     assert "<<<<" not in (git.folder / "images.lock").read_text(encoding="utf-8")
     assert "restore it with git as builds/cpu/3\n" in merge().stdout
     assert sorted(merged(git).images["cpu"].numbers) == [1, 2, 3]
-    assert merge().stdout == "images.lock is merged. Next: `git add images.lock builds`\n"
+    assert merge().stdout == "images.lock is merged. Next: `git add images.lock`\n"
+
+
+def test_the_next_command_adds_what_git_could_not_merge(git: Git, merge: Command) -> None:
+    """Both sides have other packages. git adds nothing if a path does not exist, and commits nothing without them."""
+    git.commit(Lock())
+    for name, version in (("theirs", "1.0"), ("ours", "2.0")):
+        git.run("checkout", "--quiet", "-b", name, "main")
+        packages = (LockedPackage("numpy", version, (f"{9:064x}",)),)
+        pins = Pins(python=PythonPin(("numpy",), "2026-11-18T09:30:00Z", packages))
+        locks.write_lock(git.folder, Lock().with_pins("small", "linux/amd64", pins))
+        git.run("add", "--all")
+        git.run("commit", "--quiet", f"--message={name}")
+    git.run("merge", "--quiet", "theirs", code=1)
+    file = "dockerfiles/small/packages.linux-amd64.txt"
+    assert "<<<<" in (git.folder / file).read_text(encoding="utf-8")
+    printed = merge().stdout
+    assert printed.endswith(f"images.lock is merged. Next: `git add images.lock {file}`\n")
+    git.run(*printed.partition("`git ")[2].removesuffix("`\n").split())
+    git.run("commit", "--quiet", "--message=merged")
+    assert merge().stdout == "nothing to merge\n"
+    assert "numpy==2.0" in (git.folder / file).read_text(encoding="utf-8")
 
 
 def test_a_damaged_common_version_hinders_nobody_and_a_damaged_side_is_named(git: Git, merge: Command) -> None:
@@ -94,11 +115,24 @@ def test_a_rebase_gives_an_image_one_number_for_all_its_commits(git: Git, merge:
     assert lock.models["d/more"].pairing.image == ImageName("cpu", 4)
 
 
+def test_a_file_that_was_removed_during_the_merge_has_both_sides_again(git: Git, merge: Command) -> None:
+    branches(git, *map(dump_lock, (BASE, OURS, THEIRS)))
+    git.run("merge", "--quiet", "1", code=1)
+    (git.folder / "images.lock").unlink()
+    merge()
+    assert sorted(merged(git).images["cpu"].numbers) == [1, 2, 3]
+
+
+def test_nothing_to_merge_makes_no_file(git: Git, merge: Command) -> None:
+    assert merge().stdout == "nothing to merge\n"
+    assert not (git.folder / "images.lock").exists()
+
+
 def test_a_side_that_deleted_the_file_takes_nothing_from_the_other(git: Git, merge: Command) -> None:
     branches(git, dump_lock(BASE), dump_lock(OURS), dump_lock(BASE))
     git.run("checkout", "--quiet", "1")
     git.run("rm", "--quiet", "images.lock")
     git.run("commit", "--quiet", "--message=gone")
     git.run("merge", "--quiet", "0", code=1)
-    assert "Next: `git add images.lock builds`" in merge().stdout
+    assert "Next: `git add images.lock`" in merge().stdout
     assert merged(git).images == OURS.images

@@ -186,10 +186,18 @@ def test_promote_moves_latest_alone(stocked: Project, builder: Command, endpoint
 def test_promote_mends_a_latest_that_somebody_moved(
     stocked: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
-    images.tag_image(endpoint, f"{repository}:1", f"{repository}:latest")
-    assert "latest does not point to its current number" in builder("list").stderr
-    builder("promote", "small:3")
-    assert latest(endpoint, repository) == ["3"]
+    fault = f"{repository}:latest does not point to its current number; to correct the tag: `builder promote"
+    for source in (f"{repository}:1", "debian:bookworm-slim", ""):
+        if source:
+            images.tag_image(endpoint, source, f"{repository}:latest")
+        else:
+            images.remove_image(endpoint, f"{repository}:latest")
+        listed = builder("list").stderr
+        assert f"{fault} {repository}:3`" in listed
+        assert ("builder adopt" in listed) == source.startswith("debian")
+        assert f"→ `builder promote {repository}:3`" in builder("doctor").stdout
+        builder("promote", f"{repository}:3")
+        assert latest(endpoint, repository) == ["3"]
 
 
 def test_a_rollback_twice_leaves_the_lock_byte_for_byte(stocked: Project, builder: Command, repository: str) -> None:

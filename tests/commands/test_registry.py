@@ -277,7 +277,9 @@ def test_without_the_registry_a_rollback_builds_the_number_again(
     images.remove_image(endpoint, f"{repository}:1")
     before = small.lock.read_bytes()
     pushed.kill()
-    assert "not pulled" in builder("rollback", "chat", code=1).stderr
+    failed = builder("rollback", "chat", code=1).stderr
+    assert "not pulled" in failed
+    assert f"without the registry, `builder rebuild {repository}:1` builds the image again" in failed
     assert small.lock.read_bytes() == before
     (small.root / "builder.yaml").unlink()
     assert f"building {repository}:1 again" in builder("rollback", "chat").stderr

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from builder.base.errors import NothingToDoError, UsageError
 from builder.commands.rollback import RollbackSubject, planned_moves
+from builder.lock.lock_file import read_lock
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status, Version
 from builder.lock.text import dump_lock
 from builder.numbers.pointers import apply_moves
@@ -120,6 +121,9 @@ def test_where_there_is_nothing_before_it_is_said() -> None:
             planned_moves(start, subject, None)
     with pytest.raises(NothingToDoError, match="is already at number 1"):
         planned_moves(start, BOTH, 1)
+    for to in (None, 1):
+        with pytest.raises(NothingToDoError, match="new has no image to go back to"):
+            planned_moves(start, RollbackSubject("new", "new", None), to)
 
 
 def test_an_unknown_number_is_a_mistake() -> None:
@@ -153,6 +157,18 @@ def test_a_recipe_whose_two_pointers_are_apart_is_not_guessed_at() -> None:
     assert where(apply_moves(apart, planned_moves(apart, BOTH, 1))) == (1, 1)
 
 
+def test_a_number_of_a_recipe_in_two_repositories_is_not_guessed_at() -> None:
+    """Number 1 of the other repository has nothing to do with number 1 of the recipe's repository."""
+    start = lock("good", "good")
+    for number in (1, 2):
+        start = start.with_image(ImageName("other", number), image())
+    apart = start.with_pairing("Org/M", Pairing(ImageName("other", 2)))
+    with pytest.raises(UsageError, match=f"{REPO}:latest is {REPO}:2, while Org/M is paired with other:2") as caught:
+        planned_moves(apart, BOTH, 1)
+    ways = f"`builder rollback {REPO} --to 1` or `builder rollback Org/M --to 1`"
+    assert caught.value.hint == f"roll back one of them: {ways}"
+
+
 def with_vllm(start: Lock, *numbers: int) -> Lock:
     """``start`` where these numbers hold a vLLM."""
     for number in numbers:
@@ -176,6 +192,19 @@ def test_an_image_without_a_vllm_is_passed_over_by_one_that_has_it() -> None:
 def test_images_none_of_which_has_a_vllm_are_gone_back_to_as_ever() -> None:
     start = with_vllm(lock("untested", "untested", "untested"), 1)
     assert [move.to.number for move in planned_moves(start, TAG, None)] == [2]
+
+
+def test_a_recipe_that_cannot_be_read_is_told_and_hinders_no_rollback(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    locks.write(project, (1, 2), current=2)
+    start = read_lock(project.lock)
+    record = replace(start.images["small"].numbers[1], recipe=locks.RECIPE)
+    projects.write(project.lock, dump_lock(start.with_image(ImageName("small", 1), record)))
+    projects.write(project.root / locks.RECIPE, "name: [")
+    arguments = ("rollback", "small", "--to", "1", "--force", "--dry-run")
+    printed = run_command(project, *arguments, code=5, environ=WITHOUT_ENGINE).stderr
+    assert "small:1: its proofs are unknown, because a file cannot be read: recipes/chat.yaml:2:1" in printed
+    assert "no Docker engine answers" in printed
 
 
 @pytest.mark.parametrize(

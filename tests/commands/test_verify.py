@@ -14,7 +14,7 @@ from builder.definitions.source_patches import SourcePatch
 from builder.engine import images
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
-from builder.lock.model import GitPin
+from builder.lock.model import GitPin, ImageName
 from builder.lock.text import dump_lock
 from tests import projects
 from tests.conftest import Command
@@ -107,6 +107,12 @@ def test_an_edited_build_directory_is_restored_before_a_missing_image(
     again = f"`builder rebuild {repository}:1` builds it again, after its build directory is restored (see below)"
     assert missing["remedy"] == again
     assert edited["kind"] == "edited"
+    # A pull reads no build directory.
+    lock, name = lock_file.read_lock(small.lock), ImageName(repository, 1)
+    pushed = replace(lock.images[repository].numbers[1], digest=f"sha256:{1:064x}")
+    projects.write(small.lock, dump_lock(lock.with_image(name, pushed)))
+    assert "`builder pull" in (text := builder("verify", code=7).stdout)
+    assert "see below" not in text
 
 
 @pytest.mark.long

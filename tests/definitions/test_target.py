@@ -51,6 +51,17 @@ def test_a_recipe_for_an_image_of_others_has_no_definition_and_is_told_the_other
         assert way in caught.value.hint
 
 
+def test_a_definition_that_cannot_be_read_may_be_the_one_that_builds_a_recipe(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    projects.add_recipe(tmp_path, "other", "unreadable", "Org/M", [])
+    projects.write(project.dockerfiles / "broken/image.yaml", "repository: [")
+    assert build_target.definition_of(project, build_target.find_target(project, "chat")) == "small"
+    named = build_target.find_target(project, "other")
+    assert named.recipe
+    with pytest.raises(FileProblemsError, match="dockerfiles/broken/image.yaml"):
+        build_target.definition_of(project, named)
+
+
 def test_the_shipped_recipes_load() -> None:
     project = shipped_files.project()
     for name in recipe.recipe_names(project):

@@ -382,6 +382,7 @@ def test_a_text_that_is_not_yaml_is_named(golden: str, old: str, new: str, messa
     assert message in "\n".join(lines)
     assert "git checkout HEAD -- images.lock" in error.hint
     assert "--recover" in error.hint
+    assert "needs double quotes" in error.hint
 
 
 def test_characters_that_yaml_refuses_have_their_place(golden: str) -> None:

@@ -223,6 +223,7 @@ COMMENTED = [
     ("\nimages:\n", "\n# our images\nimages:\n"),
     ("    1: {status: good", "    # the one of the demo\n    1: {status: good"),
     ("version: 3\n", "# two of us work here\nversion: 3\n"),
+    ("\n...\n", "\n# below all of them\n...\n"),
     ("      size: 4990000000, content: AAAA", "      # inside\n      size: 4990000000, content: AAAA"),
 ]
 

@@ -52,6 +52,27 @@ def test_what_stands_for_no_image_is_refused(project: Project, text: str, messag
         status.named_number(project, lock_file.read_lock(project.lock), text)
 
 
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("list chat", 0),
+        ("mark chat good", 0),
+        ("keep chat", 0),
+        ("rollback first --to 1 --dry-run", 5),
+        ("rollback elsewhere", 1),
+        ("pair Org/New small:1", 5),
+    ],
+)
+def test_a_definition_that_cannot_be_read_hinders_no_recipe_and_no_model(
+    project: Project, command: str, code: int
+) -> None:
+    """The way back must not depend on a file that is just being edited."""
+    projects.write(project.dockerfiles / "broken/image.yaml", "repository: [")
+    printed = run_command(project, *command.split(), code=code, environ=WITHOUT_ENGINE)
+    assert "dockerfiles/broken" not in printed.stderr
+    assert "dockerfiles/broken" in run_command(project, "list", "other-name", code=2, environ=WITHOUT_ENGINE).stderr
+
+
 @pytest.mark.parametrize("text", ["small", "small:latest"])
 def test_a_repository_without_a_current_number_says_so(project: Project, text: str) -> None:
     lock = lock_file.read_lock(project.lock)

@@ -18,6 +18,7 @@ from builder.serving.selection import (
     serve_settings,
 )
 from tests import locks, projects
+from tests.conftest import WITHOUT_ENGINE, run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -157,8 +158,18 @@ def test_a_model_whose_recipe_is_not_there_cannot_be_served(project: Project, re
         images={"small": Repository(2, 1, numbers={1: locks.numbered()})},
         models={locks.MODEL: Model(Pairing(ImageName("small", 1), recipe))},
     )
-    with pytest.raises(UsageError, match="no recipe says how to serve Org/Model-1B: "):
+    with pytest.raises(UsageError, match="no recipe says how to serve Org/Model-1B: ") as caught:
         select_image(project, lock, locks.MODEL)
+    assert caught.value.hint == "name a recipe instead of the model: chat"
+
+
+@pytest.mark.parametrize("command", ["build", "run", "up", "upgrade"])
+def test_every_command_names_the_new_name_of_a_renamed_recipe(project: Project, command: str) -> None:
+    locks.write(project, (1,), current=1, paired=1)
+    (project.root / locks.RECIPE).rename(project.recipes / "talk.yaml")
+    printed = run_command(project, command, locks.MODEL, code=2, environ=WITHOUT_ENGINE).stderr
+    assert f"no recipe says how to serve {locks.MODEL}: its recipe {locks.RECIPE} no longer exists" in printed
+    assert "name a recipe instead of the model: talk\n" in printed
 
 
 def test_a_definition_is_nothing_to_serve(project: Project) -> None:
