@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
+
+T = TypeVar("T")
 
 # Child processes that never outlive this one.
 
@@ -48,6 +53,25 @@ def read_ahead(stream: IO[str]) -> Iterator[str]:
 
     Thread(target=take, daemon=True).start()
     return iter(lines.get, None)
+
+
+def in_threads(tasks: Mapping[str, Callable[[], T]]) -> SimpleQueue[tuple[str, T | BaseException]]:
+    """Starts each task in a thread of its own. The queue gets the name of each task that ends, with its result or
+    error. A task that is not over when the process ends does not delay that."""
+    from queue import SimpleQueue
+    from threading import Thread
+
+    ended: SimpleQueue[tuple[str, T | BaseException]] = SimpleQueue()
+
+    def run(name: str, task: Callable[[], T]) -> None:
+        try:
+            ended.put((name, task()))
+        except BaseException as error:  # noqa: BLE001 - the thread that waits decides
+            ended.put((name, error))
+
+    for each in tasks.items():
+        Thread(target=run, args=each, daemon=True).start()
+    return ended
 
 
 def free_port() -> int:
