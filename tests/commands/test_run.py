@@ -112,7 +112,7 @@ def test_a_container_is_found_by_its_prefix_and_by_either_name(
     kitchen.recipe(name=name)
     builder("run", "chat")
     filters = {"filters": json.dumps({"name": ["vllm"]})}
-    listed = client.request(endpoint, "GET", "/containers/json", query=filters)
+    listed = client.listed(endpoint, "/containers/json", query=filters)
     assert f"/vllm-{name}" in [each for service in listed for each in service["Names"]]
     assert status(builder, f"vllm-{name}")["name"] == status(builder, name)["name"] == name
     builder("stop", f"vllm-{name}")
