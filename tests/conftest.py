@@ -162,7 +162,7 @@ def remove_all(endpoint: Endpoint, repository: str) -> None:
     # For a filter by label, the engine reads every image that it has.
     for image in images.image_listing(endpoint, {"dangling": ["true"]}):
         if (image["Labels"] or {}).get("org.opencontainers.image.title") == repository:
-            client.request(endpoint, "DELETE", f"/images/{image['Id']}")
+            client.raw(endpoint, "DELETE", f"/images/{image['Id']}")
 
 
 def _remove(endpoint: Endpoint, tag: str) -> None:

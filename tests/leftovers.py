@@ -51,7 +51,7 @@ def in_engine(endpoint: Endpoint) -> list[str]:
         ("volume", "/volumes", {}),
         ("network", "/networks", {}),
     ):
-        answer = client.request(endpoint, "GET", path, query=query)
+        answer = json.loads(client.raw(endpoint, "GET", path, query=query))
         listed: list[dict[str, Any]] = (answer.get("Volumes") if kind == "volume" else answer) or []
         remains += [f"{kind} {match[0]}" for entry in listed if (match := named.search(json.dumps(entry)))]
     return remains

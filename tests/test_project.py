@@ -8,6 +8,7 @@ import pytest
 from builder.base import project
 from builder.base.errors import UnsafePathError, UsageError
 from builder.base.project import Project
+from builder.commands import init
 
 
 def test_a_project_is_found_from_any_folder_in_it(tmp_path: Path) -> None:
@@ -22,6 +23,16 @@ def test_the_nearest_project_counts(tmp_path: Path) -> None:
     for folder in (tmp_path, inner):
         (folder / "dockerfiles").mkdir(parents=True)
     assert project.find_project(inner / "dockerfiles") == Project(inner)
+
+
+def test_a_project_whose_path_is_no_text_is_refused(tmp_path: Path) -> None:
+    unreadable = tmp_path / os.fsdecode(b"of \xfcser")
+    (unreadable / "inner/dockerfiles").mkdir(parents=True)
+    with pytest.raises(UsageError, match="is not UTF-8 text"):
+        project.find_project(unreadable / "inner")
+    with pytest.raises(UsageError, match="is not UTF-8 text"):
+        init.init_project(unreadable / "other", None, {})
+    assert not (unreadable / "other").exists()
 
 
 def test_outside_of_a_project_it_is_said_how_to_name_one(tmp_path: Path) -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
+
+T = TypeVar("T")
 
 # Child processes that never outlive this one.
 
@@ -48,6 +53,57 @@ def read_ahead(stream: IO[str]) -> Iterator[str]:
 
     Thread(target=take, daemon=True).start()
     return iter(lines.get, None)
+
+
+def in_threads(tasks: Mapping[str, Callable[[], T]]) -> SimpleQueue[tuple[str, T | BaseException]]:
+    """Starts each task in a thread of its own. The queue gets the name of each task that ends, with its result or
+    error. A task that is not over when the process ends does not delay that."""
+    from queue import SimpleQueue
+    from threading import Thread
+
+    ended: SimpleQueue[tuple[str, T | BaseException]] = SimpleQueue()
+
+    def run(name: str, task: Callable[[], T]) -> None:
+        try:
+            ended.put((name, task()))
+        except BaseException as error:  # noqa: BLE001 - the thread that waits decides
+            ended.put((name, error))
+
+    for each in tasks.items():
+        Thread(target=run, args=each, daemon=True).start()
+    return ended
+
+
+_CALCULATING_SECONDS, _CALCULATING_BYTES = 10.0, 1 << 30
+
+
+@contextmanager
+def limited_calculation() -> Iterator[None]:
+    """Limits a calculation with untrusted text in this process: to 10 seconds of its processors, and to 1 GiB of
+    memory. Raises TimeoutError and MemoryError. In another thread than the main one, only memory is limited."""
+    import resource
+    import signal
+    import threading
+
+    def end(*_: object) -> None:
+        raise TimeoutError(f"it takes more than {_CALCULATING_SECONDS:g} seconds")
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = int(text(Path("/proc/self/statm")).split()[0]) * resource.getpagesize() + _CALCULATING_BYTES
+    in_time = threading.current_thread() is threading.main_thread()
+    with ExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_AS, (most if soft == resource.RLIM_INFINITY else min(soft, most), hard))
+        stack.callback(resource.setrlimit, resource.RLIMIT_AS, (soft, hard))
+        if in_time:
+            stack.callback(signal.signal, signal.SIGVTALRM, signal.signal(signal.SIGVTALRM, end))
+            # Repeated, because the calculation may catch the first error.
+            signal.setitimer(signal.ITIMER_VIRTUAL, _CALCULATING_SECONDS, 1)
+            stack.callback(signal.setitimer, signal.ITIMER_VIRTUAL, 0)
+        try:
+            yield
+        except MemoryError as error:
+            error.args = (f"it needs more than {_CALCULATING_BYTES >> 30} GiB of memory",)
+            raise
 
 
 def free_port() -> int:

@@ -101,7 +101,8 @@ def below_project(root: Path, path: Path) -> Path:
 
 def find_project(start: Path) -> Project:
     """Finds the project that contains ``start``. Raises UsageError if neither it nor a folder above it contains
-    ``dockerfiles/``; UnsafePathError if its state folder is elsewhere, or if other users may write to it."""
+    ``dockerfiles/``, or if the project's path is not text; UnsafePathError if its state folder is elsewhere, or if
+    other users may write to it."""
     try:
         start = start.resolve()
     except FileNotFoundError:
@@ -109,12 +110,22 @@ def find_project(start: Path) -> Project:
     for folder in (start, *start.parents):
         if (folder / "dockerfiles").is_dir():
             project = Project(folder)
+            require_text(folder)
             _require_nobody_elses(project)
             _require_own_state(project)
             return project
     message = f"no project found: neither {start} nor a folder above it contains dockerfiles/"
     hint = "change to the project's folder, or name it: `builder --project FOLDER …`; `builder init` makes a project"
     raise UsageError(message, hint=hint)
+
+
+def require_text(folder: Path) -> None:
+    """Raises UsageError if the path of a project's folder is not UTF-8: files for BuildKit and labels contain it."""
+    try:
+        os.fsencode(folder).decode()
+    except UnicodeDecodeError:
+        message = f"the path {folder} is not UTF-8 text, so BuildKit and the engine cannot use it"
+        raise UsageError(message, hint="rename the folder with the unreadable name") from None
 
 
 def _require_nobody_elses(project: Project) -> None:

@@ -72,6 +72,14 @@ def ago_text(stamp: str, now: datetime | None = None) -> str:
     return "just now"
 
 
+def is_day(text: str) -> bool:
+    """True for a day of the calendar, written as 2026-11-26."""
+    try:
+        return str(datetime.fromisoformat(text).date()) == text
+    except ValueError:
+        return False
+
+
 def counted(number: int, word: str) -> str:
     """A number with the noun that it counts: 1 layer, 2 layers."""
     return f"{number} {word}{'' if number == 1 else 's'}"

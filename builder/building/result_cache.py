@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # Checking more files than this takes longer than planning the build.
 _LARGEST = 16 << 20
 _MOST_FILES = 20_000
+_DIGITS = 2  # of a request's digest that name its file: at most 256 files
 # Two writes within one tick of the file system's clock have the same ctime. A tick of Linux is at most 10 ms. Some file
 # systems store whole seconds.
 _TICK = 100_000_000
@@ -36,8 +37,9 @@ _PROGRAM = Path(__file__).parent.parent
 
 @dataclass(frozen=True)
 class CacheKey:
-    """A request with the state of the files. ``path`` is the file of its results; ``files`` is a digest of the files'
-    states. ``settled``: every later change to the files changes the digest."""
+    """A request with the state of the files. ``path`` is the file of its results, which another request may replace;
+    ``files`` is a digest of the request and the files' states. ``settled``: every later change to the files changes the
+    digest."""
 
     path: Path
     files: str
@@ -67,6 +69,7 @@ def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
         typed = (request.targets, request.models, request.mods, request.platform, sorted(request.settings.items()))
         parts = (workspace.engine.host, Path.cwd(), *typed, request.locked, request.promote)
         name = hashlib.sha256(repr(parts).encode()).hexdigest()
+        states.update(name.encode())
         for number, path in enumerate(_files(workspace.project)):
             if number > _MOST_FILES:
                 return None
@@ -77,7 +80,8 @@ def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
     except OSError:
         return None
     tick = _TICK if newest % 1_000_000_000 else _COARSE_TICK
-    return CacheKey(workspace.project.state / "unchanged" / name, states.hexdigest(), newest < time.time_ns() - tick)
+    place = workspace.project.state / "unchanged" / name[:_DIGITS]
+    return CacheKey(place, states.hexdigest(), newest < time.time_ns() - tick)
 
 
 def look_up(workspace: Workspace, key: CacheKey) -> tuple[BuildOutcome, ...] | None:

@@ -158,14 +158,15 @@ def _first(selected: Selection, proc: Path) -> str | None:
 
 
 def _folder(folder: Path, environ: Mapping[str, str]) -> Path:
-    """The folder to make a project of. Raises UsageError for a file, for / and for the home folder. Raises
-    ConflictError for a project and for a folder inside one."""
+    """The folder to make a project of. Raises UsageError for a file, for / and for the home folder, and for a path that
+    is not text. Raises ConflictError for a project and for a folder inside one."""
     root = folder.expanduser().resolve()
     if root.exists() and not root.is_dir():
         raise UsageError(f"{folder} is a file", hint="name a folder; it need not exist")
     if root in {Path(root.anchor), Path(environ.get("HOME") or "/").resolve()}:
         hint = "name a new or empty folder: `builder init FOLDER`"
         raise UsageError(f"{root} contains other files", hint=hint)
+    projects.require_text(root)
     try:
         around = projects.find_project(root)
     except UsageError:

@@ -10,7 +10,6 @@ import fnmatch
 import operator
 import re
 from collections.abc import Mapping
-from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from builder.base import records, yaml_file
 from builder.base.errors import Problem, UsageError, require_no_problems
 from builder.base.values import dataclass, field
-from builder.base.words import did_you_mean
+from builder.base.words import did_you_mean, is_day
 from builder.definitions.fields import checked
 
 if TYPE_CHECKING:
@@ -169,9 +168,7 @@ def _faults(name: str, entry: Mapping[str, Any]) -> Iterator[tuple[yaml_file.Yam
         if _comparisons(versions) is None:
             yield path, f'"{versions}" is not a range of versions, such as ">=0.30,<0.34"'
     yield from _condition_faults((name, "when"), entry.get("when", {}))
-    try:
-        date.fromisoformat(entry["checked"])
-    except ValueError:
+    if not is_day(entry["checked"]):
         yield (name, "checked"), f"{entry['checked']} is not a date"
     if not entry.get("affects") and not entry.get("when"):
         yield (name,), "`affects` or `when` is required: otherwise the advisory would always apply"

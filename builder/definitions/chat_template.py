@@ -31,6 +31,12 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
+@jinja2.pass_context
+def _unchanged(_context: object, value: object) -> object:
+    """Returns the value. Because it requires a context, Jinja computes no output while it compiles."""
+    return value
+
+
 def fault(content: bytes) -> tuple[int, str] | None:
     """The line and the reason if ``content`` is not a valid chat template; otherwise None."""
     environment = ImmutableSandboxedEnvironment(
@@ -38,6 +44,9 @@ def fault(content: bytes) -> tuple[int, str] | None:
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[_Generation, "jinja2.ext.loopcontrols"],
+        # Nothing is computed here: a constant expression may take all time or memory.
+        optimized=False,
+        finalize=_unchanged,
     )
     try:
         environment.compile(content.decode("utf-8"))

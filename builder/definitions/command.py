@@ -244,11 +244,33 @@ def number_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
 
 
 def name_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
-    """The invalid hosts, ports and names of models. These values go into addresses, labels and files of other programs.
-    Values that only a shell knows are not checked."""
+    """The misspelled options, and the invalid hosts, ports and names of models. These values go into addresses, labels
+    and files of other programs. Values that only a shell knows are not checked."""
+    yield from islice(_spelling_problems(recipe, words), _MOST_TOLD)
     yield from islice(_value_problems(recipe, words, _name_fault), _MOST_TOLD)
     if message := _name_fault("model", model(words) or ""):
         yield Problem(recipe.location("command"), f"the model {model(words)!r}: {message}")
+
+
+def _spelling_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
+    """The options whose names contain other characters than ASCII, such as an invisible one or a typographic hyphen:
+    such an option looks like one of vLLM, but vLLM does not know it."""
+    for word in (word for word in words if not word.partition("=")[0].isascii()):
+        name = word.partition("=")[0]
+        plain = "".join(map(_plain_letter, name))
+        if _is_option(plain):
+            letters = ", ".join(dict.fromkeys(f"U+{ord(letter):04X}" for letter in name if not letter.isascii()))
+            message = f"the option `{name}` contains {letters}, which no option of vLLM has"
+            advice = f"write `{plain}`" if plain.isascii() else "type the option again"
+            yield Problem(of_text(recipe, name), f"{message}: {advice}")
+
+
+def _plain_letter(letter: str) -> str:
+    """The letter as a keyboard has it: a hyphen for any dash, and nothing for an invisible character."""
+    import unicodedata
+
+    kind = "Pd" if letter == "\N{MINUS SIGN}" else unicodedata.category(letter)
+    return {"Pd": "-", "Cf": "", "Mn": ""}.get(kind, letter)
 
 
 def _value_problems(recipe: Recipe, words: Sequence[str], fault: Callable[[str, str], str]) -> Iterator[Problem]:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base import records, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 from builder.base.values import dataclass, field, replace
-from builder.base.words import DEFINITION, RESERVED_REPOSITORY, did_you_mean
+from builder.base.words import DEFINITION, RESERVED_REPOSITORY, did_you_mean, is_day
 from builder.definitions import source_patches
 from builder.definitions.fields import canonical, checked, read_text
 
@@ -224,11 +223,8 @@ def _wrong_days(data: dict[str, Any]) -> Iterator[tuple[yaml_file.YamlPath, str]
     written = {("python", "as_of"): data.get("python", {}).get("as_of", ""), ("base",): data.get("base", "")}
     for path, text in written.items():
         day = text.rpartition("@")[2]
-        if re.fullmatch(r"\d{4}-\d{2}-\d{2}", day):
-            try:
-                date.fromisoformat(day)
-            except ValueError:
-                yield path, f"{day} is not a date"
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}", day) and not is_day(day):
+            yield path, f"{day} is not a date"
 
 
 def _repeated_packages(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tuple[yaml_file.YamlPath, str]]:

@@ -148,6 +148,8 @@ def json_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
         value = used.value
         if value is None or not value.startswith("{") or used.option in _TEMPLATES or re.search(r"[$`]", value):
             continue  # only a shell can expand it
+        if "," in value and not re.search("[:'\"]", value):
+            continue  # `{a,b}` is a list of words for the shell, and JSON has a colon or quotes
         try:
             json.loads(value)
         except json.JSONDecodeError as error:

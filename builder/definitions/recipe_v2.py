@@ -197,7 +197,7 @@ def _command(data: Mapping[str, Any]) -> str:
     template = re.sub(r"\\ +\n", "\\\n", written)
     if "served_model_name" not in defaults or _SERVED in filled(template, texts(defaults)):
         return template
-    return f"{template.rstrip()} {_SERVED} {{served_model_name}}"
+    return shell.with_argument(template, {"model", *defaults}, f"{_SERVED} {{served_model_name}}")
 
 
 def _parts(defaults: Mapping[str, Any], *, is_ray: bool) -> Iterator[str]:

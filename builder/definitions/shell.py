@@ -495,11 +495,27 @@ def script(parsed: ParsedCommand, values: Mapping[str, str], extra: tuple[str, .
 
 def _places(parsed: ParsedCommand) -> tuple[int, ...]:
     """The positions for more arguments: after each `vllm serve`, or after the only command."""
-    serving = [end for command, end in zip(parsed.commands, parsed.ends, strict=True) if _serves(command)]
+    serving = _serving_ends(parsed)
     if serving or len(parsed.ends) == 1:
-        return tuple(serving) or parsed.ends
+        return serving or parsed.ends
     message = "the recipe's command is a script without `vllm serve`, so builder cannot add further arguments"
     raise UsageError(message, hint='write "$@" in the command where the arguments belong')
+
+
+def _serving_ends(parsed: ParsedCommand) -> tuple[int, ...]:
+    return tuple(end for command, end in zip(parsed.commands, parsed.ends, strict=True) if _serves(command))
+
+
+def with_argument(template: str, keys: Collection[str], argument: str) -> str:
+    """The ``template`` of a recipe of version 2 with ``argument`` after each `vllm serve`, or else after the last
+    command: a pipe or a comment may follow. A template with problems gets it at its end."""
+    parsed = scan(parse_plain_placeholders(template, keys)[0])
+    if parsed.wrong or not parsed.ends:
+        return f"{template} {argument}"
+    pieces = [token.raw for token in parsed.tokens]
+    for end in reversed(_serving_ends(parsed) or parsed.ends[-1:]):
+        pieces.insert(end, f" {argument}")
+    return "".join(pieces)
 
 
 _SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh"})

@@ -213,6 +213,16 @@ _BASE_HINT = (
     "this engine"
 )
 
+# buildx keeps its own files below HOME. HOME may be missing or read-only, and `sudo docker` leaves files of root there.
+_OWN_FILE = re.compile(
+    r"(?:mkdir /.*|open /.*/(?:\.docker|buildx)/.*): "
+    r"(?:permission denied|read-only file system|no such file or directory)"
+)
+_OWN_FILE_HINT = (
+    "buildx keeps its own files below HOME. Give your user access to that path, or name a folder that your user can "
+    "write in the variable BUILDX_CONFIG"
+)
+
 
 def build_error(
     endpoint: Endpoint, progress: BuildProgress, log: BuildLog, other_lines: Sequence[str], exit_code: int, path: str
@@ -251,6 +261,8 @@ def build_error(
             return BaseGoneError(failure.message, reference=base[1], log=path, hint=_BASE_HINT)
         return failure
     reason = _last_error(other_lines, exit_code)
+    if _OWN_FILE.fullmatch(reason):
+        return BuildFailedError(f"the build failed: {reason}", log=path, hint=_OWN_FILE_HINT)
     return _failed([f"the build failed: {reason}", *excerpt], reason, StepMemory().after(reason), path)
 
 

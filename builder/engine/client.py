@@ -381,6 +381,14 @@ def upload(
     return exchange(endpoint, method, target, pieces, headers, idle, is_whole=False)
 
 
+class EngineAnswer(dict[str, Any]):
+    """An object in a response. Other programs answer requests like an engine: a key that their object lacks is an
+    EngineError."""
+
+    def __missing__(self, key: str) -> Any:
+        raise EngineError(f"the engine's answer has no `{key}`", hint=_AGAIN_HINT)
+
+
 def request(
     endpoint: Endpoint,
     method: str,
@@ -390,18 +398,37 @@ def request(
     body: object = None,
     headers: Mapping[str, str] | None = None,
     timeout: float = 60,
-) -> Any:
-    """Sends a request; returns the response's body as parsed JSON, None if it is empty. The caller quotes ``path`` (see
-    `quoted`). ``timeout`` limits the whole exchange, in seconds. Raises EngineHTTPError for every status of 400 and
-    above, EngineTimeoutError after ``timeout``, and EngineError if no engine answers or its answer ends early."""
+) -> EngineAnswer:
+    """Sends a request; returns the object in the response's body, without keys if the body is empty. The caller quotes
+    ``path`` (see `quoted`). ``timeout`` limits the whole exchange, in seconds. Raises EngineHTTPError for every status
+    of 400 and above, EngineTimeoutError after ``timeout``, and EngineError if no engine answers, or its answer ends
+    early or is not an object."""
     data = raw(endpoint, method, path, query=query, body=body, headers=headers, timeout=timeout)
-    if method != "GET" and not data.strip():  # an empty answer to GET was cut off: it is not an empty list
-        return None
-    try:
-        return json.loads(data)
-    except ValueError:
-        message = f"the engine at {endpoint.host} answered {method} {path} with incomplete or invalid JSON"
-        raise EngineError(message, hint=_AGAIN_HINT) from None
+    if method != "GET" and not data.strip():  # an empty answer to GET was cut off
+        return EngineAnswer()
+    with suppress(ValueError, RecursionError):
+        if isinstance(answer := json.loads(data), dict):
+            return EngineAnswer(answer)
+    raise _invalid_answer(endpoint, f"{method} {path}")
+
+
+def listed(
+    endpoint: Endpoint, path: str, *, query: Mapping[str, str | int] | None = None, timeout: float = 60
+) -> list[EngineAnswer]:
+    """Sends a GET request; returns the objects in the list of the response. Raises as `request` does."""
+    data = raw(endpoint, "GET", path, query=query, timeout=timeout)
+    with suppress(ValueError, RecursionError):
+        answers = json.loads(data)
+        if answers is None:  # an empty list; an empty answer was cut off
+            return []
+        if isinstance(answers, list) and all(isinstance(each, dict) for each in answers):
+            return list(map(EngineAnswer, answers))
+    raise _invalid_answer(endpoint, f"GET {path}")
+
+
+def _invalid_answer(endpoint: Endpoint, request_line: str) -> EngineError:
+    message = f"the engine at {endpoint.host} answered {request_line} with incomplete or invalid JSON"
+    return EngineError(message, hint=_AGAIN_HINT)
 
 
 def raw(
@@ -487,15 +514,14 @@ def parse_json_line(line: str | bytes) -> dict[str, Any] | None:
 
 def objects(pieces: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """Yields the object of each line. A line may be split between ``pieces``. Raises EngineError for a line that is not
-    JSON, such as the last line of an interrupted stream."""
+    an object, such as the last line of an interrupted stream."""
     rest = b""
     for piece in chain(pieces, [b"\n"]):
         *lines, rest = (rest + piece).split(b"\n")
-        try:
-            values = [json.loads(line) for line in lines if line.strip()]
-        except ValueError:
-            raise EngineError("the engine's answer ended early", hint=_AGAIN_HINT) from None
-        yield from values
+        values = [parse_json_line(line) for line in lines if line.strip()]
+        if None in values:
+            raise EngineError("the engine's answer ended early", hint=_AGAIN_HINT)
+        yield from filter(None, values)
 
 
 # The engine's multiplexed stream of a container's output. A frame has one byte for the stream, three empty bytes, four

@@ -24,6 +24,7 @@ from builder.engine.client import (
     EngineHTTPError,
     EngineMissingError,
     EngineTimeoutError,
+    listed,
     quoted,
     raw,
     request,
@@ -31,7 +32,7 @@ from builder.engine.client import (
 )
 
 if TYPE_CHECKING:
-    from builder.engine.client import Endpoint
+    from builder.engine.client import Endpoint, EngineAnswer
 
 
 # The devices that a container requests: https://docs.docker.com/reference/api/engine/
@@ -169,11 +170,11 @@ def _create(endpoint: Endpoint, body: Mapping[str, Any], platform: str = "", nam
     return str(made["Id"])
 
 
-def container_listing(endpoint: Endpoint, label: str = "", timeout: float = 60) -> list[dict[str, Any]]:
+def container_listing(endpoint: Endpoint, label: str = "", timeout: float = 60) -> list[EngineAnswer]:
     """Returns all containers, running or not, in the engine's format. A ``label`` (``key[=value]``) selects some."""
     filters = json.dumps({"label": [label]} if label else {})
     query: dict[str, str | int] = {"all": 1, "filters": filters}
-    return request(endpoint, "GET", "/containers/json", query=query, timeout=timeout) or []
+    return listed(endpoint, "/containers/json", query=query, timeout=timeout)
 
 
 def remove_labelled(endpoint: Endpoint, label: str) -> int:
@@ -258,7 +259,7 @@ _STOP_SLACK = 60
 @dataclass(frozen=True)
 class Service:
     """The state of a container. ``image`` is the name of its image when it was created, ``image_id`` the engine's id of
-    that image. ``status`` (created, running, exited …) and ``health`` (starting, healthy, unhealthy, or empty) are the
+    that image. ``status`` (created, running, paused …) and ``health`` (starting, healthy, unhealthy, or empty) are the
     engine's words. ``started`` is RFC 3339. ``restarts`` counts restarts by the engine. ``exit_code`` is the last exit
     code. ``out_of_memory`` is True if the kernel killed the container because memory ran out."""
 
@@ -276,8 +277,8 @@ class Service:
 
     @property
     def is_up(self) -> bool:
-        """True if the container runs, or the engine is about to restart it."""
-        return self.status in {"running", "restarting"}
+        """True if the container has processes, which may be paused, or the engine is about to restart it."""
+        return self.status in {"running", "paused", "restarting"}
 
 
 @dataclass(frozen=True)
@@ -429,7 +430,7 @@ def find_volume(endpoint: Endpoint, name: str) -> Mapping[str, str] | None:
 def labelled_volumes(endpoint: Endpoint, labels: Iterable[str]) -> dict[str, Mapping[str, str]]:
     """Returns by name the labels of each volume that has all of ``labels`` (``key`` or ``key=value``)."""
     query = {"filters": json.dumps({"label": list(labels)})}
-    volumes = (request(endpoint, "GET", "/volumes", query=query) or {}).get("Volumes") or ()
+    volumes = request(endpoint, "GET", "/volumes", query=query).get("Volumes") or ()
     return {volume["Name"]: volume.get("Labels") or {} for volume in volumes}
 
 

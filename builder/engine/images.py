@@ -23,6 +23,7 @@ from builder.engine.client import (
     EngineConflictError,
     EngineHTTPError,
     EngineMissingError,
+    listed,
     objects,
     quoted,
     raw,
@@ -30,7 +31,7 @@ from builder.engine.client import (
 )
 
 if TYPE_CHECKING:
-    from builder.engine.client import Endpoint
+    from builder.engine.client import Endpoint, EngineAnswer
 
 
 # A file that caches facts about an engine between runs. It may be deleted at any time.
@@ -136,18 +137,18 @@ class ImageDetails:
     digests: tuple[str, ...] = ()
 
 
-def image_listing(endpoint: Endpoint, filters: Mapping[str, Sequence[str]] | None = None) -> list[dict[str, Any]]:
+def image_listing(endpoint: Endpoint, filters: Mapping[str, Sequence[str]] | None = None) -> list[EngineAnswer]:
     """The images that match the filters of the engine's API (ImageList), in the engine's format. On the containerd
     store, the request fails if an image is removed at the same time; it is then repeated."""
     query = {"filters": json.dumps(filters or {})}
     for pause in _PAUSES:
         try:
-            return request(endpoint, "GET", "/images/json", query=query, timeout=_LISTING_WAIT) or []
+            return listed(endpoint, "/images/json", query=query, timeout=_LISTING_WAIT)
         except EngineHTTPError as error:
             if not isinstance(error, EngineMissingError) and "code = NotFound" not in error.explanation:
                 raise
             time.sleep(pause)
-    return request(endpoint, "GET", "/images/json", query=query, timeout=_LISTING_WAIT) or []
+    return listed(endpoint, "/images/json", query=query, timeout=_LISTING_WAIT)
 
 
 def image_tags(endpoint: Endpoint, references: Iterable[str] = ()) -> dict[str, str]:
@@ -239,7 +240,7 @@ def remove_image(endpoint: Endpoint, name: str) -> bool:
     """Removes a tag; with the last tag, removes the image. Returns False if no image has the tag. Raises ConflictError,
     and deletes nothing, if a container uses the image."""
     try:
-        request(endpoint, "DELETE", f"/images/{quoted(name)}", timeout=DISK_SECONDS)
+        raw(endpoint, "DELETE", f"/images/{quoted(name)}", timeout=DISK_SECONDS)
     except EngineMissingError:
         return False
     except EngineConflictError as error:
@@ -305,10 +306,10 @@ def layer_sizes(endpoint: Endpoint, of_images: Iterable[ImageDetails]) -> dict[L
     return sizes
 
 
-def history(endpoint: Endpoint, image: ImageDetails) -> list[Mapping[str, object]]:
+def history(endpoint: Endpoint, image: ImageDetails) -> Sequence[Mapping[str, object]]:
     """Returns the history of an image, oldest step first; empty if the image was removed after the listing."""
     with suppress(EngineMissingError):
-        return list(reversed(request(endpoint, "GET", f"/images/{quoted(image.id)}/history") or []))
+        return listed(endpoint, f"/images/{quoted(image.id)}/history")[::-1]
     return []
 
 

@@ -9,8 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import combinations, product
 from pathlib import Path
+from queue import Empty
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from builder.base import hub_cache, machine_record, processes, records
@@ -50,36 +52,26 @@ def ask_machines(
     report: Report = ignore,
 ) -> dict[str, T | BuilderError]:
     """Runs ``work`` for all nodes at once; returns the result or the BuilderError of each node. A node that does not
-    answer within ``seconds`` gets a NodeError, and its thread ends with the process. Reports the missing nodes."""
+    answer within ``seconds`` gets a NodeError, and its thread ends with the process. Reports the missing nodes. Any
+    other error of a node is raised at once."""
     overdue = NodeError(
         f"it did not answer within {seconds:g} s",
         hint=f"to wait longer: `--timeout SECONDS`, or `node_timeout` in {configuration.FILE}",
     )
-    answers: dict[str, T | BaseException] = {}
-
-    def work_on(node: str, engine: Endpoint) -> None:
-        try:
-            answers[node] = work(node, engine)
-        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
-            answers[node] = error
-
-    threads = [threading.Thread(target=work_on, args=each, daemon=True) for each in engines.items()]
-    for thread in threads:
-        thread.start()
+    answers: dict[str, T | BuilderError] = {}
+    ended = processes.in_threads({node: partial(work, node, engine) for node, engine in engines.items()})
     began = time.monotonic()
     for moment in (min(_SILENT_SECONDS, seconds), seconds):
-        for thread in threads:
-            thread.join(max(began + moment - time.monotonic(), 0))
+        with suppress(Empty):
+            while len(answers) < len(engines):
+                node, answer = ended.get(timeout=max(began + moment - time.monotonic(), 0))
+                if isinstance(answer, BaseException) and not isinstance(answer, BuilderError):
+                    raise answer
+                answers[node] = answer
         missing = ", ".join(node for node in engines if node not in answers)
         if missing and moment < seconds:
             report(Message(f"waiting for {missing}, for at most {seconds:g} s"))
-    results: dict[str, T | BuilderError] = {}
-    for node in engines:
-        answer = answers.get(node, overdue)
-        if isinstance(answer, BaseException) and not isinstance(answer, BuilderError):
-            raise answer
-        results[node] = answer
-    return results
+    return {node: answers.get(node, overdue) for node in engines}
 
 
 # A DGX Spark's own facts.

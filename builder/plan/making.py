@@ -16,7 +16,7 @@ from datetime import datetime
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
-from builder.base import records
+from builder.base import processes, records
 from builder.base.errors import FileProblemsError, Location, Problem
 from builder.base.values import dataclass, replace
 from builder.definitions.fields import canonical
@@ -258,17 +258,29 @@ def render_dockerfile(
 
 
 # An expression in a template may raise any Python error: Jinja computes constants when it parses.
-_FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError, MemoryError, SyntaxError)
+_FAILURES = (
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    RecursionError,
+    MemoryError,
+    SyntaxError,
+    TimeoutError,
+)
+_LARGEST_POWER = 1 << 16  # bits
 
 
 @contextmanager
 def _located_errors(file: str) -> Iterator[None]:
-    """Turns the errors of the template ``file`` into a FileProblemsError with the location."""
+    """Turns the errors of the template ``file`` into a FileProblemsError with the location. An endless or a huge
+    template is an error, too."""
     import jinja2
 
     failures: tuple[type[Exception], ...] = (jinja2.TemplateError, *_FAILURES)
     try:
-        yield
+        with processes.limited_calculation():
+            yield
     except jinja2.TemplateSyntaxError as error:
         raise _problem(Location(_file(error.name or file), error.lineno), error.message) from None
     except jinja2.TemplateNotFound as error:
@@ -295,8 +307,9 @@ def require_parsed(definition: ImageDefinition) -> None:
 
 def mod_script(parts: Mapping[str, str], mod: Mod) -> str:
     text = '{% import "_parts/mods.j2" as parts_mods %}{{ parts_mods.bake(mods, workspace, "base") }}'
-    template = _environment(parts).from_string(text)
-    baked = template.render(mods=[_template_mod(mod, {}, {})], workspace=WORKSPACE)
+    with _located_errors("dockerfiles/_parts/mods.j2"):
+        template = _environment(parts).from_string(text)
+        baked = template.render(mods=[_template_mod(mod, {}, {})], workspace=WORKSPACE)
     return "".join(re.findall(r"<<'EOF'\n(.*?\n)EOF\n", baked, re.DOTALL))
 
 
@@ -316,10 +329,19 @@ def _environment(texts: Mapping[str, str]) -> jinja2.Environment:
         keep_trailing_newline=True,
         auto_reload=False,
     )
+    environment.intercepted_binops = frozenset(["**"])
+    environment.binop_table["**"] = _power
     environment.filters["sh"] = lambda value: shlex.quote(str(value))
     # A value for ENV. In double quotes, ENV expands variables and backslashes.
     environment.filters["env"] = lambda value: '"' + re.sub(r'([\\"$])', r"\\\1", value) + '"'
     return environment
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    """The power of two numbers. No time limit could end the calculation of a huge one."""
+    if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * exponent > _LARGEST_POWER:
+        raise OverflowError(f"the number has more than {_LARGEST_POWER} bits")
+    return base**exponent
 
 
 def _template_mod(mod: Mod, pinned: Mapping[str, Version], packages: Mapping[str, str]) -> dict[str, Any]:

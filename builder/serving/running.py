@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from builder.base import records
+from builder.base import processes, records
 from builder.base.errors import EngineError, UsageError
 from builder.base.values import dataclass, field
 from builder.definitions import command, configuration, container
@@ -238,7 +239,6 @@ class RunningServers:
 
 def find_all(workspace: Workspace) -> RunningServers:
     """Finds the servers on this engine, which must answer, and on the nodes, which may be switched off."""
-    from concurrent.futures import ThreadPoolExecutor
 
     def members_on(engine: Endpoint, timeout: float) -> dict[str, ServerMember]:
         return {service.id: ServerMember(engine, service) for service in containers.labelled(engine, LABEL, timeout)}
@@ -247,15 +247,18 @@ def find_all(workspace: Workspace) -> RunningServers:
         return members_on(of_node(workspace.environment, node.name, node.engine), config.node_timeout)
 
     config = configuration.load_configuration(workspace.project)
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        lookups = [(node, pool.submit(members_on_node, node)) for node in config.nodes]
-        members = members_on(workspace.engine, 60)
-        unreachable = []
-        for node, lookup in lookups:
-            try:
-                members = lookup.result() | members  # a node may be this machine
-            except EngineError as error:
-                unreachable.append(f"{node.name}: {error.message}")
+    lookups = processes.in_threads({node.name: partial(members_on_node, node) for node in config.nodes})
+    members = members_on(workspace.engine, 60)
+    answers = dict(lookups.get() for _ in config.nodes)
+    unreachable = []
+    for node in config.nodes:
+        answer = answers[node.name]
+        if isinstance(answer, EngineError):
+            unreachable.append(f"{node.name}: {answer.message}")
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            members = answer | members  # a node may be this machine
     # The containers that serve together have the same name and the same list of several nodes.
     groups: dict[tuple[str, ...], list[ServerMember]] = {}
     for member in members.values():

@@ -347,14 +347,23 @@ Submodule = tuple[str, str, str]
 """A submodule of a tree: its path, its address, and the commit that the tree records."""
 
 
+class _AddressError(SourceError):
+    """A submodule at an address that neither BuildKit nor a mirror fetches from."""
+
+
 def preserve(repository: GitRepository, commit: str) -> None:
     """Fetches the contents of all files of ``commit`` into the mirror, and the trees of its submodules next to it. If a
-    submodule on another server cannot be fetched, this is only reported. Raises SourceError."""
+    submodule on another server cannot be fetched, this is only reported: BuildKit may reach that server. Raises
+    SourceError, also for a submodule at an address that no build can fetch, such as a folder."""
     for submodule in _fetch_files(repository, commit):
+        what = f"the submodule {submodule[0]} of {repository.address.url}"
         try:
             _preserve_submodule(repository.path.parent / _SUBMODULES, submodule, repository.notify)
+        except _AddressError as error:
+            hint = "in a copy of the repository, write its https:// address into .gitmodules; then build from the copy"
+            raise SourceError(f"{what} cannot be built: {error.message}", hint=hint) from None
         except SourceError as error:
-            repository.notify(f"the submodule {submodule[0]} of {repository.address.url} is not kept: {error.message}")
+            repository.notify(f"{what} is not kept: {error.message}")
 
 
 @under_lock
@@ -390,7 +399,7 @@ def _write_files(repository: GitRepository, commit: str, folder: Path) -> tuple[
 def _preserve_submodule(mirrors: Path, submodule: Submodule, notify: Notify) -> None:
     path, url, commit = submodule
     if not url.startswith(_ADDRESSES):
-        raise SourceError(f"builder does not fetch from the address `{url}`")
+        raise _AddressError(f"builder does not fetch from the address `{url}`")
     for nested in _fetch_submodule(locate(mirrors, url, notify), path, commit):
         _preserve_submodule(mirrors, nested, notify)
 

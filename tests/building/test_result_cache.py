@@ -108,16 +108,22 @@ def test_what_only_reads_or_writes_elsewhere_changes_nothing(project: Project) -
 
 
 def test_another_request_has_another_key(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = {
-        ask(project, "chat").path,
-        ask(project, "chat", "chat").path,
-        ask(project, "chat", platform="linux/arm64").path,
+    keys = {
+        ask(project, "chat").files,
+        ask(project, "chat", "chat").files,
+        ask(project, "chat", platform="linux/arm64").files,
     }
-    paths.add(ask(project, "chat", engine=Endpoint("unix:///another.sock", (), "a test")).path)
+    keys.add(ask(project, "chat", engine=Endpoint("unix:///another.sock", (), "a test")).files)
     monkeypatch.chdir(project.recipes)
-    paths.add(ask(project, "chat").path)
-    assert len(paths) == 5
-    assert ask(project, "chat").path in paths
+    keys.add(ask(project, "chat").files)
+    assert len(keys) == 5
+    assert ask(project, "chat").files in keys
+
+
+def test_any_number_of_requests_share_a_bounded_number_of_files(project: Project) -> None:
+    keys = [ask(project, str(number)) for number in range(300)]
+    assert len({key.files for key in keys}) == 300
+    assert len({key.path for key in keys}) <= 256
 
 
 def test_a_file_that_may_be_written_to_within_the_same_tick_settles_nothing(

@@ -70,7 +70,7 @@ def has(node: Node, name: str, project: Project) -> bool:
 
 def names(node: Node) -> set[str]:
     """All that the node calls images by."""
-    details = client.request(node.endpoint, "GET", "/images/json") or []
+    details = client.listed(node.endpoint, "/images/json")
     return {name for image in details for name in (*(image["RepoTags"] or ()), *(image["RepoDigests"] or ()))}
 
 

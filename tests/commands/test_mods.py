@@ -103,7 +103,7 @@ def look(endpoint: Endpoint, image: str, script: str) -> str:
 
 def mod_layers(endpoint: Endpoint, image: str) -> list[tuple[str, int]]:
     """The layers that mods made, lowest first: the mod's name, and the bytes that the engine counts for it."""
-    history = client.request(endpoint, "GET", f"/images/{image}/history")
+    history = client.listed(endpoint, f"/images/{image}/history")
     named = [(step["CreatedBy"].partition("# mod ")[2].partition("\n")[0], step["Size"]) for step in reversed(history)]
     return [(name, size) for name, size in named if name]
 

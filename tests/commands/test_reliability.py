@@ -26,7 +26,7 @@ SLOW = "echo slow step has begun; sleep 120\n"
 def leftovers(endpoint: Endpoint, repository: str) -> list[str]:
     """Every tag of this repository and every temporary one, and every container of a build of it."""
     filters = json.dumps({"label": ["builder.work"]})
-    containers = client.request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters})
+    containers = client.listed(endpoint, "/containers/json", query={"all": 1, "filters": filters})
     works = [found["Labels"]["builder.work"] for found in containers]
     tags = images.image_tags(endpoint, [repository, "builder-work"])
     return sorted(name for name in (*tags, *works) if repository in name)

@@ -247,7 +247,7 @@ def test_an_image_of_another_project_that_lost_its_name_is_no_orphan(
     body = {"Image": details.id, "Cmd": ["x"]}
     container = client.request(endpoint, "POST", "/containers/create", body=body)["Id"]
     for name in (tag, f"{repository}:1"):
-        client.request(endpoint, "DELETE", f"/images/{name}", query={"force": 1})
+        client.raw(endpoint, "DELETE", f"/images/{name}", query={"force": 1})
     client.request(endpoint, "DELETE", f"/containers/{container}", query={"force": 1})
     assert images.inspect_image(endpoint, details.id), "it has no name"
     run_command(other, "prune", "--keep", "0", "--yes")
@@ -317,7 +317,7 @@ def test_a_container_that_comes_after_its_work_folder_is_gone_is_removed(
     left = [name for name in leftovers(endpoint, repository) if ":" not in name]
     assert left == [f"{repository}-{'0' * 32}"], "only that of another project is left"
     filters = json.dumps({"label": [f"builder.work={left[0]}"]})
-    for container in client.request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters}):
+    for container in client.listed(endpoint, "/containers/json", query={"all": 1, "filters": filters}):
         client.request(endpoint, "DELETE", f"/containers/{container['Id']}", query={"force": 1})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -185,7 +186,8 @@ class Bench:
             return ()
         found = []
         for kind, path in _KINDS.items():
-            answer = client.request(self.endpoint, "GET", path, query={"all": 1} if kind == "containers" else None)
+            query = {"all": 1} if kind == "containers" else None
+            answer = json.loads(client.raw(self.endpoint, "GET", path, query=query))
             listed: list[dict[str, Any]] = (answer.get("Volumes") if kind == "volumes" else answer) or []
             entries = [str(entry.get("Name") or entry.get("Names")) for entry in listed if self._is_ours(str(entry))]
             found += [f"{kind}: {_ID.sub('#', name)}" for name in entries]

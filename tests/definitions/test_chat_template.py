@@ -41,3 +41,9 @@ def test_what_does_not_compile_is_told_by_line_and_reason(template: str, line: i
 
 def test_bytes_that_are_no_text_are_told_by_their_line() -> None:
     assert chat_template.fault(b"a\nb\xff") == (2, "not UTF-8 text")
+
+
+@pytest.mark.parametrize("huge", ["10 ** (10 ** 9)", "'a' * 10 ** 10", "'a' | center(10 ** 10)"])
+def test_nothing_in_a_template_is_computed(huge: str) -> None:
+    text = f"{{{{ {huge} }}}}{{% set x = {huge} %}}{{% if {huge} == x %}}{{{{ [{huge}] }}}}{{% endif %}}"
+    assert chat_template.fault(text.encode()) is None

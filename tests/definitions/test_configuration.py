@@ -75,6 +75,13 @@ def test_what_is_no_registry(tmp_path: Path, registry: str) -> None:
         load(tmp_path, f"registry: {registry}\n")
 
 
+@pytest.mark.parametrize("address", ["localhost:5000/copies", "https://ghcr.io/me", "docker://nas/x", "oci:copies"])
+def test_a_mirror_is_a_folder(tmp_path: Path, address: str) -> None:
+    assert load(tmp_path, "mirror: ../copies of others\n").mirror == tmp_path / "../copies of others"
+    with pytest.raises(FileProblemsError, match=r"builder.yaml:1:1: `mirror`: .*the folder, not an address"):
+        load(tmp_path, f"mirror: {address}\n")
+
+
 @pytest.mark.parametrize(
     "engine",
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -27,10 +26,7 @@ def image(repository: str, build: Build) -> str:
 
 
 def left(endpoint: Endpoint, label: str) -> list[str]:
-    listing = client.request(
-        endpoint, "GET", "/containers/json", query={"all": 1, "filters": json.dumps({"label": [label]})}
-    )
-    return [container["Id"] for container in listing]
+    return [container["Id"] for container in containers.container_listing(endpoint, label)]
 
 
 def test_commands_run_and_nothing_is_left(endpoint: Endpoint, repository: str, image: str) -> None:

@@ -184,6 +184,7 @@ def test_only_the_part_around_the_fault_of_a_long_value_is_shown(tmp_path: Path)
         "vllm serve x --chat-template '{{% x %}}'",
         'export N=1\nvllm serve x --spec "{{\\"n\\": $N}}"',
         "vllm serve x --spec=",
+        "vllm serve x --allowed-origins {{a,b}}",
     ],
 )
 def test_what_is_no_fault(tmp_path: Path, text: str) -> None:
@@ -193,6 +194,28 @@ def test_what_is_no_fault(tmp_path: Path, text: str) -> None:
 def test_text_over_several_lines(tmp_path: Path) -> None:
     (problem,) = json_problems(tmp_path, 'vllm serve x \\\n  --spec \'{{\n    "a": 1,\n    "b": oh\n  }}\' --y 1')
     assert problem.startswith("r.yaml:7:12: ")
+
+
+@pytest.mark.parametrize(
+    ("option", "codes", "advice"),
+    [
+        ("--max\N{NON-BREAKING HYPHEN}model-len", "U+2011", "write `--max-model-len`"),
+        ("\N{EN DASH}\N{MINUS SIGN}port=1", "U+2013, U+2212", "write `--port`"),
+        ("--\N{ZERO WIDTH SPACE}port", "U+200B", "write `--port`"),
+        ("--po\N{RIGHT-TO-LEFT OVERRIDE}rt", "U+202E", "write `--port`"),
+        ("--p\N{CYRILLIC SMALL LETTER O}rt", "U+043E", "type the option again"),
+    ],
+)
+def test_an_option_that_only_looks_like_one_is_told_with_the_right_one(
+    project: Project, option: str, codes: str, advice: str
+) -> None:
+    version_2 = "recipe_version: '2'\nmodel: a/b\nruntime: vllm\n"
+    text = f"{HEAD}{version_2}command: vllm serve x --served-model-name é {option} 1\n"
+    (problem,) = problems(project, text)
+    assert problem.startswith("recipes/r.yaml:6:45: the option `")
+    assert problem.endswith(f"` contains {codes}, which no option of vLLM has: {advice}")
+    with pytest.raises(FileProblemsError, match="which no option of vLLM has"):
+        command.render_command(load(project, text), {})
 
 
 HYBRID = "Qwen/Qwen3.5-35B-A3B"

@@ -313,6 +313,22 @@ def test_what_is_typed_is_one_argument(tmp_path: Path, value: str) -> None:
     assert command.render_command(named, {"n": value}).words[-1] == value
 
 
+@pytest.mark.parametrize("rest", ["| tee log", "2>&1 | tee log", "&> log", "&& true # a note", ";"])
+def test_the_served_name_goes_to_vllm_whatever_follows_it(tmp_path: Path, rest: str) -> None:
+    served = "defaults: {port: 9, served_model_name: short}\n"
+    made = read(tmp_path, f'{HEAD}{served}command: "vllm serve {{model}} --port {{port}} {rest}"\n')
+    rendered = command.render_command(made, {})
+    assert rendered.argv == ("bash", "-c", f"vllm serve House/M --port 9 --served-model-name short {rest}")
+    assert rendered.served == ("short",)
+    assert command.render_command(made, {"served_model_name": "other"}).served == ("other",)
+
+
+def test_the_served_name_does_not_hide_what_is_wrong_with_a_command(tmp_path: Path) -> None:
+    text = f'{HEAD}defaults: {{served_model_name: short}}\ncommand: vllm serve "{{model}} | tee log\n'
+    (problem,) = command.command_problems(read(tmp_path, text))
+    assert str(problem) == 'r.yaml:5:21: the quote " that opens here is never closed'
+
+
 def test_blanks_after_a_backslash_do_not_end_the_command(tmp_path: Path) -> None:
     text = f"{HEAD}command: |\n  vllm serve {{model}} \\  \n    --port 1\n"
     assert command.render_command(read(tmp_path, text), {}).words == ("vllm", "serve", "House/M", "--port", "1")

@@ -101,6 +101,23 @@ def test_a_bake_file_without_the_target(alive: Endpoint) -> None:
     assert error.message == "the build failed: failed to find target nosuch"
 
 
+@pytest.mark.parametrize(
+    ("reason", "is_own"),
+    [
+        ("mkdir /proc/x: no such file or directory", True),
+        ("mkdir /home/a/.docker: read-only file system", True),
+        ("mkdir /home/a/.docker/buildx/instances: permission denied", True),
+        ("open /home/a/.docker/buildx/.lock: permission denied", True),
+        ("open /home/a/project/Dockerfile: no such file or directory", False),
+        ("mkdir /home/a/.docker: no space left on device", False),
+    ],
+)
+def test_a_home_that_buildx_cannot_write(alive: Endpoint, reason: str, *, is_own: bool) -> None:
+    error = judged(alive, [f"ERROR: {reason}"])
+    assert (error.message, error.exit_code) == (f"the build failed: {reason}", 6)
+    assert ("BUILDX_CONFIG" in error.hint) == is_own
+
+
 def test_nothing_said_at_all(alive: Endpoint) -> None:
     assert judged(alive, [], code=102).message == "the build failed: buildx ended with exit code 102"
 

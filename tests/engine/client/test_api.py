@@ -80,7 +80,7 @@ def test_a_request_as_it_is_sent(tmp_path: Path) -> None:
 
 def test_an_answer_without_a_body(tmp_path: Path) -> None:
     with serving(tmp_path / "s", answering(b"HTTP/1.0 204 No Content\r\n\r\n")) as endpoint:
-        assert client.request(endpoint, "DELETE", "/x") is None
+        assert client.request(endpoint, "DELETE", "/x") == {}
 
 
 @pytest.mark.parametrize("body", [b"", b"\n", b'[{"Id": "sha2'])
@@ -90,6 +90,46 @@ def test_an_answer_that_was_cut_off_is_no_empty_list(tmp_path: Path, body: bytes
         pytest.raises(EngineError, match="GET /volumes with incomplete"),
     ):
         client.request(endpoint, "GET", "/volumes")
+
+
+@pytest.mark.parametrize("body", ["null", "[]", "[{}]", "1", '"text"', "[" * 100_000])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_an_answer_that_is_no_object(tmp_path: Path, method: str, body: str) -> None:
+    with (
+        serving(tmp_path / "s", answering(f"HTTP/1.0 200 OK\r\n\r\n{body}".encode())) as endpoint,
+        pytest.raises(EngineError, match=rf"answered {method} /x with incomplete or invalid JSON"),
+    ):
+        client.request(endpoint, method, "/x")
+
+
+@pytest.mark.parametrize("body", ["{}", "[null]", '[{}, "a"]', "1"])
+def test_an_answer_that_is_no_list_of_objects(tmp_path: Path, body: str) -> None:
+    with (
+        serving(tmp_path / "s", answering(f"HTTP/1.0 200 OK\r\n\r\n{body}".encode())) as endpoint,
+        pytest.raises(EngineError, match="answered GET /x with incomplete or invalid JSON"),
+    ):
+        client.listed(endpoint, "/x")
+
+
+@pytest.mark.parametrize("body", ["null", "[]"])
+def test_an_empty_list(tmp_path: Path, body: str) -> None:
+    with serving(tmp_path / "s", answering(f"HTTP/1.0 200 OK\r\n\r\n{body}".encode())) as endpoint:
+        assert client.listed(endpoint, "/x") == []
+
+
+def test_an_answer_without_a_key(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path / "s", answering(b"HTTP/1.0 200 OK\r\n\r\n{}")) as endpoint,
+        pytest.raises(EngineError, match="the engine's answer has no `Id`"),
+    ):
+        _ = client.request(endpoint, "GET", "/x")["Id"]
+
+
+@pytest.mark.parametrize("line", ["null", "[1]", "1", "{"])
+def test_a_line_that_is_no_object(line: str) -> None:
+    lines = client.objects([b'{"a": 1}\n', f"{line}\n".encode()])
+    with pytest.raises(EngineError, match="the engine's answer ended early"):
+        list(lines)
 
 
 def test_a_refusal_carries_the_engines_words(tmp_path: Path) -> None:
@@ -104,13 +144,13 @@ def test_a_refusal_carries_the_engines_words(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_the_engine_wants_again_is_sent_again(tmp_path: Path) -> None:
     message = b'{"message":"consistency error: data changed during operation, retry"}'
-    answers = [b"HTTP/1.0 500 Oops\r\n\r\n" + message] * 2 + [b"HTTP/1.0 200 OK\r\n\r\n[1]"]
+    answers = [b"HTTP/1.0 500 Oops\r\n\r\n" + message] * 2 + [b'HTTP/1.0 200 OK\r\n\r\n{"a": 1}']
 
     def serve(connection: socket.socket) -> None:
         answering(answers.pop(0))(connection)
 
     with serving(tmp_path / "s", serve) as endpoint:
-        assert client.request(endpoint, "DELETE", "/images/x") == [1]
+        assert client.request(endpoint, "DELETE", "/containers/x") == {"a": 1}
     assert not answers
 
 

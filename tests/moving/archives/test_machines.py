@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from builder.base.project import Project
 from builder.engine.client import Endpoint
 from builder.moving import machines
 from tests import program, projects
-from tests.conftest import command
+from tests.conftest import WITHOUT_ENGINE, command
 
 
 @pytest.fixture
@@ -49,6 +50,30 @@ def test_a_node_that_hangs_is_left_at_its_limit_and_the_others_are_known() -> No
         assert isinstance(overdue := answers[name], NodeError)
         assert overdue.message == "it did not answer within 2 s"
     assert said == ["waiting for hangs1, hangs2, for at most 2 s"]
+
+
+@pytest.mark.slow
+def test_a_bug_on_one_node_is_raised_before_the_others_answer() -> None:
+    def work(node: str, _engine: Endpoint) -> str:
+        if node == "broken":
+            raise ZeroDivisionError
+        time.sleep(60)
+        return node
+
+    began = time.monotonic()
+    with pytest.raises(ZeroDivisionError):
+        machines.ask_machines({name: Endpoint(f"tcp://{name}:1", (), "") for name in ("hangs", "broken")}, work)
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.slow
+def test_without_an_engine_here_no_silent_node_delays_the_error(tmp_path: Path, silent: str) -> None:
+    (tmp_path / "dockerfiles").mkdir()
+    projects.write(tmp_path / "builder.yaml", json.dumps({"node_timeout": 60, "nodes": {"spark1": silent}}))
+    began = time.monotonic()
+    done = program.run(command(Project(tmp_path), "status"), env={**os.environ, **WITHOUT_ENGINE})
+    assert time.monotonic() - began < 30
+    assert done.returncode == 5, done.stderr
 
 
 @pytest.mark.slow

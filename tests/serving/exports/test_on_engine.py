@@ -36,7 +36,7 @@ def wanted(builder: Command, repository: str, endpoint: Endpoint, tmp_path: Path
     hostile = settings.hostile(f"{repository}:1")
     yield replace(hostile, name=repository, mounts=(replace(hostile.mounts[0], source=f"{tmp_path}/home/a b"),))
     query: dict[str, str | int] = {"filters": json.dumps({"label": ["builder.test.0"], "name": [repository]}), "all": 1}
-    for container in client.request(endpoint, "GET", "/containers/json", query=query):
+    for container in client.listed(endpoint, "/containers/json", query=query):
         client.request(endpoint, "DELETE", f"/containers/{container['Id']}", query={"force": 1, "v": 1})
 
 

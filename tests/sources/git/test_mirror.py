@@ -776,18 +776,35 @@ def test_submodules_are_kept_with_theirs_and_without_history(vllm: Vllm, tmp_pat
     assert (files["t"], files["3rdparty/middle/3rdparty/deepest/d"]) == ("top\n", "deepest\n")
 
 
+def with_submodule(vllm: Vllm, name: str, url: str, commit: str = "c" * 40) -> tuple[GitRepository, str]:
+    """A repository with a submodule at ``url``, and its commit."""
+    entries = {".gitmodules": gitmodules(x=url), "3rdparty/x": ("160000", commit), "t": ("100644", "top\n")}
+    made = add(make_repository(vllm.server.root / name), entries)
+    return mirror.locate(vllm.mirrors, f"{vllm.server.url}/{name}", vllm.messages.append), made
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("url", ["../none.git", "/etc", "ext::sh -c true"])
-def test_a_submodule_that_cannot_be_had_is_said_and_keeps_the_tree_from_being_used(
-    vllm: Vllm, tmp_path: Path, url: str
-) -> None:
-    entries = {".gitmodules": gitmodules(x=url), "3rdparty/x": ("160000", "c" * 40), "t": ("100644", "top\n")}
-    commit = add(make_repository(vllm.server.root / "top.git"), entries)
-    top = f"{vllm.server.url}/top.git"
-    preserve(mirror.locate(vllm.mirrors, top, vllm.messages.append), commit)
-    assert any(line.startswith(f"the submodule 3rdparty/x of {top} is not kept: ") for line in vllm.messages)
+def test_a_submodule_that_cannot_be_had_is_said_and_keeps_the_tree_from_being_used(vllm: Vllm, tmp_path: Path) -> None:
+    top, commit = with_submodule(vllm, "top.git", "../none.git")
+    preserve(top, commit)
+    said = f"the submodule 3rdparty/x of {top.address.url} is not kept: "
+    assert any(line.startswith(said) for line in vllm.messages)
     with pytest.raises(SourceError):
-        check_out(mirror.locate(vllm.mirrors, top), commit, tmp_path / "tree")
+        check_out(top, commit, tmp_path / "tree")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("url", ["/etc", "file:///etc", "C:/sources/x", "ext::sh -c true"])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_submodule_that_no_build_can_fetch_is_refused(vllm: Vllm, url: str, depth: int) -> None:
+    top, commit = with_submodule(vllm, "top.git", url)
+    if depth == 2:
+        top, commit = with_submodule(vllm, "above.git", "../top.git", commit)
+    with pytest.raises(SourceError) as caught:
+        preserve(top, commit)
+    said = f"the submodule 3rdparty/x of {top.address.url} cannot be built"
+    assert caught.value.message == f"{said}: builder does not fetch from the address `{url}`"
+    assert ".gitmodules" in caught.value.hint
 
 
 @pytest.mark.slow
