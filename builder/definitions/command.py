@@ -433,7 +433,7 @@ def render_command(
         host=option(words, "--host"),
         model=model(words),
         served=served(words),
-        before=tuple(recipe_v2.filled(step, replacing) for step in recipe.before),
+        before=tuple(recipe_v2.filled(step, replacing, shell.SPANS) for step in recipe.before),
     )
 
 

@@ -141,7 +141,7 @@ def _parsed(text: str, file: str) -> tuple[ParsedRecipe, bool]:
     except FileProblemsError as error:
         return ParsedRecipe(None, error.problems), False
     is_version_2 = isinstance(data, dict) and recipe_v2.is_version_2(data)
-    if is_version_2 and (foreign := recipe_v2.runtime_problem(data, text, file)):
+    if is_version_2 and (foreign := recipe_v2.foreign_problem(data, text, file)):
         return ParsedRecipe(None, (foreign,)), True
     problems = yaml_file.problems(data, recipe_v2.SCHEMA if is_version_2 else SCHEMA, text, file)
     if not isinstance(data, dict):

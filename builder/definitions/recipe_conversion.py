@@ -100,7 +100,7 @@ def _to_2(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list
 
 def _written_plain(units: tuple[Unit, ...], recipe: Recipe) -> Iterator[str]:
     """The template of version 2. A placeholder with a format such as ``{share:.2f}`` becomes the formatted default. A
-    placeholder within other braces also becomes its default, because version 2 would not fill it."""
+    placeholder within other braces also becomes its default, because sparkrun before 0.4 would not fill it."""
     open_braces = 0
     for unit in units:
         placeholder = unit.item

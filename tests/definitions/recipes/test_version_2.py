@@ -104,7 +104,7 @@ def test_what_the_other_version_cannot_say_is_named(tmp_path: Path) -> None:
         (f"{HEAD}max_nodes: 99999999\n", ["4:1: `max_nodes`"]),
         (f"{HEAD}mode: both\n", ['4:1: `mode`: "both" is not one of auto, solo, cluster']),
         (f"{HEAD}defaults: [a]\n", ["4:1: `defaults`"]),
-        (f"{HEAD}defaults:\n  x: [1, 2]\n", ["5:3: `defaults.x`"]),
+        (f"{HEAD}include: base\n", ["4:1: builder does not read other recipes that a recipe includes"]),
         (f"{HEAD}env:\n  A B: 1\n", ["5:3: `A B` has characters that are not allowed"]),
         (f"{HEAD}metadata: x\n", ["4:1: `metadata`"]),
         (f"{HEAD}pre_exec: make\n", ["4:1: `pre_exec`"]),
@@ -164,6 +164,34 @@ def test_all_that_has_no_effect_is_told_and_explained() -> None:
     ):
         assert any(part in note for note in told), (part, told)
     assert not any("restart_policy" in note or "cap_add" in note for note in told)
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("overrides: [{when: {nodes: 1}, defaults: {port: 1}}]\n", "4:1: `overrides` has no effect"),
+        ("containers: [{host: a, image: b}]\n", "4:1: `containers` has no effect"),
+        ("env: {A: '{launch.model_path}/x'}\n", "4:7: A: builder does not fill in the braces in its value"),
+        ("env: {A: '{config.port}'}\n", "4:7: A: builder does not fill in the braces in its value"),
+        ("command: vllm serve {model} --revision {model_revision}\n", "4:1: {model_revision} has no value"),
+        ("defaults: {swap_space: 4}\n", "4:12: `swap_space` has no effect"),
+        ("defaults: {tool_call_parser: x, distributed_executor_backend: mp}\n", ""),
+        ("env: {A: '${config.port} {{config.port}}'}\n", "4:7: A: variables in its value are not expanded"),
+        ("command: vllm serve {resolved_model_path} '{{swap_space}}'\n", ""),
+    ],
+)
+def test_what_only_newer_releases_of_sparkrun_do_is_told(tmp_path: Path, text: str, note: str) -> None:
+    parsed = recipe_texts.read(tmp_path, f"{HEAD}{text}")
+    assert parsed.recipe
+    told = "\n".join(map(str, parsed.notes))
+    assert told.startswith(f"r.yaml:{note}") if note else not told
+
+
+def test_a_value_that_is_typed_replaces_json_of_a_recipe_without_a_command(tmp_path: Path) -> None:
+    loaded = read(tmp_path, f"{HEAD}defaults:\n  speculative_config: {{method: mtp, note: it's}}\n")
+    words = command.render_command(loaded, {}).words
+    assert words[-2:] == ("--speculative-config", '{"method":"mtp","note":"it\'s"}')
+    assert command.render_command(loaded, {"speculative_config": "{}"}).words[-1] == "{}"
 
 
 def test_a_recipe_of_version_1_that_only_sparkrun_reads_is_told() -> None:
@@ -249,7 +277,7 @@ def test_the_numbers_of_machines_hold() -> None:
         cluster.require_fit(two, 1)
     together = cluster.cluster_of(two, {}, (), nodes, "mp")
     assert [member.rank for member in together.members] == [0, 1]
-    assert together.command.env == {"NCCL_CUMEM_ENABLE": "0", "OMP_NUM_THREADS": "4"}
+    assert together.command.env == {"NCCL_CUMEM_ENABLE": "0"}
 
 
 # Recipes of others: nothing in them reaches a shell, a path or a file that it should not.
@@ -265,6 +293,7 @@ GROWING = "".join(f"  k{n}: '{{k{n + 1}}}{{k{n + 1}}}'\n" for n in range(40))
     "text",
     [
         f"{HEAD}{BOMB}",
+        f"{HEAD}defaults:\n{''.join(f'  {line}' for line in BOMB.splitlines(keepends=True))}",
         f"{HEAD}defaults: &a\n  b: *a\n",
         f"{HEAD}metadata: !!python/object/apply:os.system [id]\n",
         f"{HEAD}metadata: {'[' * 5000}{']' * 5000}\n",
