@@ -241,14 +241,9 @@ def _command(data: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
     if not written:
         return " ".join(_parts(defaults))
     template = re.sub(r"\\[ \t]+\n", "\\\n", written)
-    text = filled(template, {"model": data["model"], **texts(defaults)}, shell.SPANS)
-    if _SERVED in text:
+    if "served_model_name" not in defaults or _SERVED in filled(template, texts(defaults), shell.SPANS):
         return template
-    if "served_model_name" in defaults:
-        return f"{template.rstrip()} {_SERVED} {{served_model_name}}"
-    # Weights in a folder are served by the name of the recipe's model.
-    loads_other = "vllm serve" in text and not re.search(rf"(?<!\S){re.escape(data['model'])}(?!\S)", text)
-    return f"{template.rstrip()} {_SERVED} {{model}}" if loads_other else template
+    return f"{template.rstrip()} {_SERVED} {{served_model_name}}"
 
 
 def _parts(defaults: Mapping[str, Any]) -> Iterator[str]:

@@ -222,7 +222,8 @@ PYTHON
         "\`builder mods check $mod_name --against VERSION\` shows if it fits a version; list these in \`requires\`."
 }
 
-# run_script FILE SECONDS network|no-network: by bash, in the private copy. Its output is kept, to be looked through.
+# run_script FILE SECONDS network|no-network: in the private copy, by the program that its first line names, with the
+# options there; by bash where that is no line, or a shell. Its output is kept, to be looked through.
 run_script() {
     mod_code=0
     note_states
@@ -230,7 +231,10 @@ run_script() {
     tee "$mod_work/said" < "$mod_work/output" &
     mod_tee=$!
     mod_start=$(date +%s)
-    WORKSPACE_DIR=$mod_workspace timeout -k 10 "$2" bash "$1" < /dev/null > "$mod_work/output" 2>&1 || mod_code=$?
+    mod_by=$(sed -n '1s/^#![[:space:]]*//p' "$1" | sed -e 's/^[^ ]*\/env  *//' -e 's/^-S  *//' -e 's/^[^ ]*\///' \
+        -e 's/^sh\>/bash/' -e 's/^dash\>/bash/')
+    # shellcheck disable=SC2086  # the program and its options
+    WORKSPACE_DIR=$mod_workspace timeout -k 10 "$2" ${mod_by:-bash} "$1" < /dev/null > "$mod_work/output" 2>&1 || mod_code=$?
     end_what_runs
     wait "$mod_tee"
     # A script that is killed for want of memory ends with 137, too.

@@ -73,6 +73,38 @@ def test_a_recipe_survives_both_conversions(file: Path) -> None:
     assert (again.solo_only, again.cluster_only) == (before.solo_only, before.cluster_only)
 
 
+@pytest.mark.parametrize(
+    ("command_text", "argv"),
+    [
+        ("vllm serve /w/x", ("vllm", "serve", "/w/x", "--served-model-name", "House/M")),
+        ("vllm serve /w/x --served-model-name a b", ("vllm", "serve", "/w/x", "--served-model-name", "a", "b")),
+        ("vllm serve House/M", ("vllm", "serve", "House/M")),
+        ("vllm serve --model House/M", ("vllm", "serve", "--model", "House/M")),
+        ("python3 train.py", ("python3", "train.py")),
+        ("vllm serve /w/x | tee log", ("vllm serve /w/x --served-model-name House/M | tee log",)),
+    ],
+)
+def test_weights_in_a_folder_have_the_name_of_the_model(
+    tmp_path: Path, command_text: str, argv: tuple[str, ...]
+) -> None:
+    loaded = read(tmp_path, f"{HEAD}command: {command_text}\n")
+    assert command.render_command(loaded, {}).argv[-len(argv) :] == argv
+    if "tee" not in command_text:
+        first = recipe.parse_recipe(recipe_conversion.converted(loaded, 1), "r.yaml").recipe
+        assert first
+        assert command.render_command(first, {}).argv[-len(argv) :] == argv
+
+
+def test_a_recipe_of_version_1_keeps_the_name_of_its_folder(tmp_path: Path) -> None:
+    loaded = recipe_texts.make(tmp_path, "vllm serve /w/x --port 1 \\\n", "model: House/M\n")
+    before = command.render_command(loaded, {})
+    after = recipe.parse_recipe(recipe_conversion.converted(loaded, 2), "r.yaml").recipe
+    assert after
+    rendered = command.render_command(after, {})
+    assert rendered.served == before.served == ("/w/x",)
+    assert rendered.words == (*before.words, "--served-model-name", "/w/x")
+
+
 def test_what_the_other_version_cannot_say_is_named(tmp_path: Path) -> None:
     text = recipe_conversion.converted(load(FOLDER / "script.yaml"), 1)
     head = text[: text.index("recipe_version")]
