@@ -251,9 +251,10 @@ def recipe_files(folder: Path) -> tuple[Path, ...]:
 
 
 def recipe_names(project: Project) -> tuple[str, ...]:
-    """The sorted names of the project's recipes: paths in ``recipes/`` without suffix (``chat``, ``4x/chat``)."""
-    files = recipe_files(project.recipes)
-    return tuple(sorted({str(file.relative_to(project.recipes).with_suffix("")) for file in files}))
+    """The sorted names of the project's recipes: paths in ``recipes/`` without suffix (``chat``, ``4x/chat``). A name
+    with a line break or a control character is left out: it could pass for text of this program."""
+    names = {str(file.relative_to(project.recipes).with_suffix("")) for file in recipe_files(project.recipes)}
+    return tuple(sorted(name for name in names if name.isprintable()))
 
 
 def name_of(file: str) -> str:
