@@ -122,9 +122,18 @@ def compared(registry: str, file: Path, theirs: dict[str, Any]) -> Compared:
     return Compared(registry, file, version, "differs" if why else "same", why)
 
 
+def _without_own_name(text: str) -> str:
+    """The command without the model's own name as its served name, which is vLLM's default."""
+    served = re.search(r"\bvllm serve\s+(\S+)", text)
+    return re.sub(rf" --served-model-name {re.escape(served[1])}(?= --|$)", "", text) if served else text
+
+
 def _difference(ours: recipe.Recipe, theirs: dict[str, Any]) -> str:
     one = command.render_command(ours, {})
-    if why := _words(one, theirs["one"]):
+    alone = _without_own_name(theirs["one"])
+    if command.BACKEND not in one.words:  # sparkrun keeps a backend of `defaults` on one machine, too
+        alone = alone.replace(f" {command.BACKEND} ray", "")
+    if why := _words(one, alone):
         return why
     if why := _variables(one.env, theirs["env"]):
         return why
@@ -139,7 +148,7 @@ def _difference(ours: recipe.Recipe, theirs: dict[str, Any]) -> str:
         if ours.version == 2 and (why := _variables(joined.command.env, theirs["env_of_several"])):
             return f"several machines: {why}"
         for member, text in zip(joined.members, theirs["several"], strict=False):
-            if why := _each(member.argv, text):
+            if why := _each(member.argv, _without_own_name(text)):
                 return f"machine {member.rank}: {why}"
     return ""
 

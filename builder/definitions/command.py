@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # The backends that connect several machines, by the names in vLLM's option: its own processes, or Ray.
 Backend = Literal["mp", "ray"]
 BACKEND = "--distributed-executor-backend"
+SERVED = "--served-model-name"
 
 # The options whose product is the number of GPUs: https://docs.vllm.ai/en/stable/serving/parallelism_scaling.html
 _COUNTS = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size"}
@@ -62,7 +63,7 @@ def model(words: Sequence[str]) -> str | None:
 
 def served(words: Sequence[str]) -> tuple[str, ...]:
     loaded = model(words)
-    return values(words, "--served-model-name") or ((loaded,) if loaded else ())
+    return values(words, SERVED) or ((loaded,) if loaded else ())
 
 
 def port(words: Sequence[str]) -> int | None:
@@ -455,7 +456,7 @@ def render_command(
         host=option(words, "--host"),
         model=model(words),
         served=served(words),
-        before=tuple(recipe_v2.filled(step, replacing) for step in recipe.before),
+        before=tuple(recipe_v2.filled(step, replacing, shell.SPANS) for step in recipe.before),
     )
 
 
@@ -535,6 +536,12 @@ def _completed(
     words = shell.words(shell.server_alone(within[1] if within else parsed), given)
     if recipe.revision is not None and model(words) == recipe.model and not option(words, "--revision"):
         options += ["--revision", recipe.revision]
+    loads = model(words) if recipe.version == 2 and recipe.model else None
+    if loads not in {None, recipe.model} and not values(words, SERVED):
+        options += [
+            SERVED,
+            recipe.model or "",
+        ]  # as in sparkrun, weights in a folder have the name of the recipe's model
     options += extra if backend == "ray" else without(extra, BACKEND)
     if backend == "ray" and _is_server((*words, *options)) and option((*words, *options), BACKEND) is None:
         options += [BACKEND, backend]

@@ -346,6 +346,7 @@ HOME = "/root"
 COMPILE_CACHES = {
     "vllm": ".cache/vllm",
     "flashinfer": ".cache/flashinfer",
+    "b12x": ".cache/b12x",
     "triton": ".triton",
     "tilelang": ".tilelang",
 }

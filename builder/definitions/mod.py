@@ -454,6 +454,7 @@ def _unfit_entry(entry: zipfile.ZipInfo, mode: int, room: int) -> str:
 HOST_MOUNTS = (
     "/root/.cache/huggingface",
     "/root/.cache/vllm",
+    "/root/.cache/b12x",
     "/root/.cache/flashinfer",
     "/root/.tilelang",
     "/root/.triton",

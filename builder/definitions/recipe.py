@@ -141,7 +141,7 @@ def _parsed(text: str, file: str) -> tuple[ParsedRecipe, bool]:
     except FileProblemsError as error:
         return ParsedRecipe(None, error.problems), False
     is_version_2 = isinstance(data, dict) and recipe_v2.is_version_2(data)
-    if is_version_2 and (foreign := recipe_v2.runtime_problem(data, text, file)):
+    if is_version_2 and (foreign := recipe_v2.foreign_problem(data, text, file)):
         return ParsedRecipe(None, (foreign,)), True
     problems = yaml_file.problems(data, recipe_v2.SCHEMA if is_version_2 else SCHEMA, text, file)
     if not isinstance(data, dict):
@@ -251,9 +251,10 @@ def recipe_files(folder: Path) -> tuple[Path, ...]:
 
 
 def recipe_names(project: Project) -> tuple[str, ...]:
-    """The sorted names of the project's recipes: paths in ``recipes/`` without suffix (``chat``, ``4x/chat``)."""
-    files = recipe_files(project.recipes)
-    return tuple(sorted({str(file.relative_to(project.recipes).with_suffix("")) for file in files}))
+    """The sorted names of the project's recipes: paths in ``recipes/`` without suffix (``chat``, ``4x/chat``). A name
+    with a line break or a control character is left out: it could pass for text of this program."""
+    names = {str(file.relative_to(project.recipes).with_suffix("")) for file in recipe_files(project.recipes)}
+    return tuple(sorted(name for name in names if name.isprintable()))
 
 
 def name_of(file: str) -> str:

@@ -6,6 +6,7 @@ If nothing is listed, both versions render the same command. Every result is rea
 from __future__ import annotations
 
 import re
+import shlex
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -58,10 +59,16 @@ def _require_same(recipe: Recipe, text: str) -> None:
         message = f"{recipe.file} cannot be converted: the result would be invalid: {parsed.problems[0].message}"
         raise UsageError(message, hint="write the new recipe by hand")
     sizes = {"tensor_parallel": "1"} if "tensor_parallel" in recipe.defaults else {}
-    before, after = (command.render_command(each, sizes) for each in (recipe, parsed.recipe))
-    if command.without(before.words, command.BACKEND) != command.without(after.words, command.BACKEND):
+    before, after = (_server(command.render_command(each, sizes)) for each in (recipe, parsed.recipe))
+    if before != after:
         hint = "write the new command by hand; `builder recipes show` shows the command that is started"
         raise UsageError(f"{recipe.file} cannot be converted: the result would start a different server", hint=hint)
+
+
+def _server(rendered: command.ServeCommand) -> tuple[tuple[str, ...], ...]:
+    """What makes a server another one: its words, and the names that it answers to."""
+    words = command.without(command.without(rendered.words, command.BACKEND), command.SERVED)
+    return words, rendered.served
 
 
 def _defaults(recipe: Recipe) -> dict[str, Any]:
@@ -78,6 +85,9 @@ def _to_2(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list
     size = recipe.defaults.get("tensor_parallel")
     if size not in (None, 1) and "tensor_parallel" in shell.keys(units):
         lost.append(f"`tensor_parallel` stays {size} on one machine, where version 1 sets it to 1")
+    text = "".join(_written_plain(units, recipe)).strip()
+    if recipe.model and rendered.served == (rendered.model,) != (recipe.model,):
+        text = _with_name(text, rendered.served[0])  # sparkrun would serve it by the name of the recipe's model
     expanded = {name: value for name, value in recipe.env.items() if name not in rendered.env}
     kept = "but version 2 keeps it as written"
     lost += (f"`env.{name}`: in version 1 bash expands {value}, {kept}" for name, value in expanded.items())
@@ -93,14 +103,19 @@ def _to_2(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list
         **{key: data.get(key) for key in _ALIKE},
         "defaults": _defaults(recipe),
         "env": {name: rendered.env.get(name, str(value)) for name, value in recipe.env.items()},
-        "command": Block(f"{''.join(_written_plain(units, recipe)).strip()}\n"),
+        "command": Block(f"{text}\n"),
     }
     return document, lost
 
 
+def _with_name(text: str, name: str) -> str:
+    before = re.sub(r"[\s\\]+\Z", "", text)
+    return f"{before} {command.SERVED} {shlex.quote(name)}"
+
+
 def _written_plain(units: tuple[Unit, ...], recipe: Recipe) -> Iterator[str]:
     """The template of version 2. A placeholder with a format such as ``{share:.2f}`` becomes the formatted default. A
-    placeholder within other braces also becomes its default, because version 2 would not fill it."""
+    placeholder within other braces also becomes its default, because sparkrun before 0.4 would not fill it."""
     open_braces = 0
     for unit in units:
         placeholder = unit.item
@@ -126,9 +141,12 @@ def _to_1(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list
         if value is not None and key in used
     }
     items = (unit.item for unit in units)
-    written = (
+    text = "".join(
         each.replace("{", "{{").replace("}", "}}") if isinstance(each, str) else f"{{{each.key}}}" for each in items
-    )
+    ).strip()
+    loads = command.model(command.unchecked_words(recipe))
+    if recipe.model and command.SERVED not in text and loads not in {None, recipe.model}:
+        text = _with_name(text, recipe.model)
     document = {
         "recipe_version": "1",
         "name": recipe.name,
@@ -145,7 +163,7 @@ def _to_1(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list
         "volumes": list(recipe.volumes),
         "defaults": defaults,
         "env": {name: re.sub(r'([$`"\\])', r"\\\1", str(value)) for name, value in recipe.env.items()},
-        "command": Block(f"{''.join(written).strip()}\n"),
+        "command": Block(f"{text}\n"),
     }
     return document, list(_lost(recipe, data, used))
 

@@ -157,8 +157,6 @@ def json_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
             shown = value[begin : begin + _SHOWN].replace("\n", " ")
             shown = f"{'…' if begin else ''}{shown}{'…' if begin + _SHOWN < len(value) else ''}"
             hint = "write single quotes around the whole value, and double quotes in it"
-            if value.startswith("{{"):  # as version 1 requires
-                hint = "its braces are doubled: write single braces"
             message = f"the value of {used.option} is not valid JSON: {error.msg}: {shown}; {hint}"
             yield Problem(command.of_value(recipe, used, error.pos), message)
         except RecursionError:

@@ -5,7 +5,9 @@ A recipe without a command gets one from its defaults, with sparkrun's table of 
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -32,7 +34,9 @@ def keys() -> tuple[str, ...]:
 
 _VERSIONS = ("recipe_version", "sparkrun_version", "version")
 _JSON = re.compile(r"(?<!\{)\{\s*\"")
-_OWN_KEYS = ("builder", "metadata", "runtime_config", "min_nodes", "max_nodes")
+_OWN_KEYS = (
+    *("builder", "metadata", "runtime_config", "min_nodes", "max_nodes", "include", "overrides", "containers"),
+)
 
 
 def is_version_2(data: Mapping[str, Any]) -> bool:
@@ -86,8 +90,11 @@ _OF_COMMAND = {
 _RAY = re.compile(r"--distributed-executor-backend\s+ray\b")
 
 
-def runtime_problem(data: Mapping[str, Any], text: str, file: str) -> Problem | None:
-    """The problem if a recipe uses another program than vLLM; otherwise None."""
+def foreign_problem(data: Mapping[str, Any], text: str, file: str) -> Problem | None:
+    """The problem if a recipe is only a part of another recipe, or uses another program than vLLM; otherwise None."""
+    if data.get("include") is not None:
+        message = "builder does not read other recipes that a recipe includes; `sparkrun export recipe NAME` prints the"
+        return Problem(yaml_file.location_of(("include",), text, file), f"{message} whole recipe")
     written, command = data.get("runtime"), str(data.get("command") or "").strip()
     path, named = ("runtime",), "" if written is None else str(written)
     if not named:
@@ -111,10 +118,11 @@ _MOUNT = f"~/.cache/huggingface:{_CACHE}"
 def values(data: Mapping[str, Any], text: str, file: str) -> dict[str, Any]:
     """``data`` with the keys and meanings of version 1, and the keys of `recipe.Recipe` for version 2. Raises the
     ValueError of `texts`."""
-    replacing = texts(data.get("defaults") or {})
+    defaults = _defaults(data, text)
+    command = _command(data, defaults)
     before = tuple(step for step in data.get("pre_exec") or () if isinstance(step, str))
-    for template in (data.get("command") or "", *before):
-        filled(template, replacing)
+    for template in (command, *before):
+        filled(template, texts(defaults), shell.SPANS)
     metadata = data.get("metadata") or {}
     settings = data.get("runtime_config") or {}
     fewest, most = data.get("min_nodes") or 1, data.get("max_nodes")
@@ -134,7 +142,8 @@ def values(data: Mapping[str, Any], text: str, file: str) -> dict[str, Any]:
         "build_args": data.get("build_args") or settings.get("build_args"),
         "volumes": [*(data.get("volumes") or ()), *mounts],
         "env": {name: str(value) for name, value in (data.get("env") or {}).items() if not _of_caller(name, value)},
-        "command": _command(data),
+        "defaults": defaults,
+        "command": command,
         "cluster": _backend(data),
         "solo_only": solo,
         "cluster_only": several,
@@ -142,6 +151,23 @@ def values(data: Mapping[str, Any], text: str, file: str) -> dict[str, Any]:
         "max_nodes": 1 if solo else most,
         "before": before,
     }
+
+
+def _defaults(data: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """The values for the placeholders. Doubled braces in a value become single braces, as in a command. Without a
+    command, JSON is one argument of the option that its key names."""
+    defaults = dict(data.get("defaults") or {})
+    for key, value in defaults.items():
+        if isinstance(value, str) and "{{" in value:
+            defaults[key] = value.replace("{{", "{").replace("}}", "}")
+    for key, value in defaults.items() if not str(data.get("command") or "").strip() else ():
+        written = json.dumps(value, separators=(",", ":")) if isinstance(value, dict | list) else str(value).strip()
+        if written[:1] in {"{", "["}:
+            defaults[key] = shlex.quote(written)
+    # sparkrun sets these keys itself. Where its cluster has no folder with the weights, the path is the model's name.
+    placed = (data.get("cluster_config") or {}).get("resolved_model_path") or data["model"]
+    own = {"model_revision": data.get("model_revision"), "resolved_model_path": placed}
+    return {**{key: value for key, value in own.items() if value and f"{{{key}}}" in text}, **defaults}
 
 
 def _of_caller(name: str, value: object) -> bool:
@@ -167,50 +193,72 @@ def _backend(data: Mapping[str, Any]) -> str | None:
     return "ray" if str(default).lower() == "ray" or _RAY.search(data.get("command") or "") else None
 
 
-# The command: sparkrun's own tables of options, in its order (runtimes/_vllm_common.py).
+# The command: sparkrun's own tables of options, in its order (runtimes/_vllm_common.py of version 0.4.2).
 
-_SWITCHES = ("enforce_eager", "enable_prefix_caching", "trust_remote_code")
-_OPTIONS = {
-    **{
-        name: f"--{name.replace('_', '-')}"
-        for name in (
-            *("port", "host", "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens", "max_num_seqs"),
-            *("served_model_name", "dtype", "quantization", *_SWITCHES, "distributed_executor_backend"),
-        )
-    },
-    "pipeline_parallel": "-pp",
-    "data_parallel": "--data-parallel-size",
-    "kv_cache_dtype": "--kv-cache-dtype",
-    "otlp_traces_endpoint": "--otlp-traces-endpoint",
-    "api_key": "--api-key",
-}
+_SWITCHES = frozenset(
+    {
+        *("enforce_eager", "enable_prefix_caching", "trust_remote_code", "enable_auto_tool_choice"),
+        *("enable_chunked_prefill", "async_scheduling", "enable_prompt_tokens_details", "enable_force_include_usage"),
+        *("enable_request_id_headers", "enable_flashinfer_autotune", "scheduler_reserve_full_isl"),
+        *("disable_custom_all_reduce", "enable_mamba_shared_prefix_checkpoint"),
+    }
+)
+# Switches that vLLM turns on by itself: `false` turns them off.
+_TURNED_OFF = frozenset(
+    {
+        *("enable_prefix_caching", "enable_chunked_prefill", "async_scheduling", "enable_flashinfer_autotune"),
+        "scheduler_reserve_full_isl",
+    }
+)
+_KEYS = (
+    *("port", "host", "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens", "max_num_seqs"),
+    *("served_model_name", "dtype", "quantization", "enforce_eager", "enable_prefix_caching", "trust_remote_code"),
+    *("pipeline_parallel", "data_parallel", "kv_cache_dtype", "otlp_traces_endpoint", "api_key", "attention_backend"),
+    *("load_format", "reasoning_parser", "tool_call_parser", "chat_template", "speculative_config", "tokenizer_mode"),
+    *("mm_encoder_tp_mode", "block_size", "seed", "enable_auto_tool_choice", "enable_chunked_prefill"),
+    *("async_scheduling", "generation_config", "hf_overrides", "compilation_config", "attention_config"),
+    *("model_loader_extra_config", "default_chat_template_kwargs", "limit_mm_per_prompt", "mm_processor_cache_gb"),
+    *("kv_cache_memory_bytes", "max_cudagraph_capture_size", "long_prefill_token_threshold", "mamba_cache_mode"),
+    *("mamba_cache_dtype", "mamba_ssm_cache_dtype", "reasoning_parser_plugin", "media_io_kwargs", "video_pruning_rate"),
+    *("allowed_local_media_path", "prefix_match_unit", "enable_mamba_shared_prefix_checkpoint"),
+    *("safetensors_load_strategy", "moe_backend", "enable_prompt_tokens_details", "enable_force_include_usage"),
+    *("enable_request_id_headers", "enable_flashinfer_autotune", "linear_backend", "gdn_prefill_backend"),
+    *("gdn_decode_kernel", "kda_prefill_backend", "mamba_backend", "recurrent_checkpoint_policy"),
+    *("prefix_cache_retention_interval", "engram_config", "dcp_comm_backend", "prefill_policy"),
+    *("prefill_compute_share", "prefill_compute_half_life", "prefill_schedule_interval", "max_parallel_prefills"),
+    *("decode_refill_target", "scheduler_reserve_full_isl", "jit_monitor_mode", "disable_custom_all_reduce"),
+)
+_OPTIONS = {key: f"--{key.replace('_', '-')}" for key in _KEYS}
+_OPTIONS |= {"pipeline_parallel": "-pp", "data_parallel": "--data-parallel-size"}
 _SERVED = "--served-model-name"
 _TRUE = frozenset({"true", "t", "yes", "y", "on", "1"})
 
 
-def _command(data: Mapping[str, Any]) -> str:
-    """The command's template: as written, plus the model's name if it lacks one; or made from the defaults."""
-    defaults = {key: value for key, value in (data.get("defaults") or {}).items() if value is not None}
+def _command(data: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+    """The command's template: as written, plus the model's name if it lacks one; or made from the ``defaults``."""
+    defaults = {key: value for key, value in defaults.items() if value is not None}
     written = str(data.get("command") or "").strip()
     if not written:
-        return " ".join(_parts(defaults, is_ray=_backend(data) == "ray"))
-    template = re.sub(r"\\ +\n", "\\\n", written)
-    if "served_model_name" not in defaults or _SERVED in filled(template, texts(defaults)):
+        return " ".join(_parts(defaults))
+    template = re.sub(r"\\[ \t]+\n", "\\\n", written)
+    if "served_model_name" not in defaults or _SERVED in filled(template, texts(defaults), shell.SPANS):
         return template
     return shell.with_argument(template, {"model", *defaults}, f"{_SERVED} {{served_model_name}}")
 
 
-def _parts(defaults: Mapping[str, Any], *, is_ray: bool) -> Iterator[str]:
+def _parts(defaults: Mapping[str, Any]) -> Iterator[str]:
     yield from ("vllm", "serve", "{model}")
     if defaults.get("tensor_parallel"):
         yield "-tp {tensor_parallel}"
     for key, option in _OPTIONS.items():
-        if key not in defaults or (key == "distributed_executor_backend" and not is_ray):
+        if key not in defaults:
             continue
         if key not in _SWITCHES:
             yield f"{option} {{{key}}}"
         elif str(defaults[key]).lower() in _TRUE:
             yield option
+        elif key in _TURNED_OFF:
+            yield f"--no-{option[2:]}"
 
 
 # Values may contain placeholders of other values. They are filled until nothing changes.
@@ -231,12 +279,12 @@ def texts(defaults: Mapping[str, Scalar]) -> dict[str, str]:
     raise ValueError(f"the value of {{{key}}} refers to itself")
 
 
-def filled(template: str, replacing: Mapping[str, str]) -> str:
-    """``template`` with the values of ``replacing``; other text in braces stays. Raises ValueError if the
-    text is longer than the maximum of an argument."""
+def filled(template: str, replacing: Mapping[str, str], spans: re.Pattern[str] = shell.IN_BRACES) -> str:
+    """``template`` with the values of ``replacing`` at the ``spans``; other text in braces stays. Raises ValueError if
+    the text is longer than the maximum of an argument."""
     parts: list[str] = []
     length = at = 0
-    for match in shell.IN_BRACES.finditer(template):
+    for match in spans.finditer(template):
         key = match[0].strip("{}") if match[0].endswith("}") else ""
         parts += (template[at : match.start()], replacing.get(key, match[0]))
         at, length = match.end(), length + len(parts[-2]) + len(parts[-1])
@@ -247,7 +295,7 @@ def filled(template: str, replacing: Mapping[str, str]) -> str:
 
 # The additional variables of sparkrun on each of several machines (get_cluster_env of its runtimes).
 CLUSTER_ENVIRONMENT: dict[str, dict[str, str]] = {
-    "mp": {"NCCL_CUMEM_ENABLE": "0", "OMP_NUM_THREADS": "4"},
+    "mp": {"NCCL_CUMEM_ENABLE": "0"},
     "ray": {"RAY_memory_monitor_refresh_ms": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},
 }
 
@@ -259,6 +307,8 @@ _WITHOUT_EFFECT = {
     "builder": _OTHER_IMAGE,
     "builder_config": _OTHER_IMAGE,
     "benchmark": "`builder bench` has its own profiles",
+    "containers": "one image serves on every machine",
+    "overrides": "the values under `defaults` and `env` hold on every machine",
     "post_exec": "builder runs no command after the server answers",
     "post_commands": "builder runs no command on this machine",
     "stop_after_post": "the server runs until `builder stop`",
@@ -315,6 +365,8 @@ def _of_variables(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
             message = "" if name == "HF_TOKEN" else f"{name} comes from your environment: pass it with `--env {name}`"
         elif isinstance(value, dict):
             message = f"{name}: YAML reads bare braces as the mapping {value}, as in sparkrun; quote the value"
+        elif re.search(r"(?<![${])\{(config|launch)\.", str(value)):
+            message = f"{name}: builder does not fill in the braces in its value; write the value"
         elif re.search(r"\$\{?[A-Za-z_]", str(value)):
             message = f"{name}: variables in its value are not expanded; a recipe does not read your environment"
         if message:
@@ -326,10 +378,11 @@ def _unused(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
     defaults = data.get("defaults") or {}
     command = str(data.get("command") or "")
     if not command.strip():
-        reaching = {*_OPTIONS, "tensor_parallel", "model"} - {"distributed_executor_backend"}
+        reaching = {*_OPTIONS, "tensor_parallel", "model", "distributed_executor_backend"}
         for key in (key for key in defaults if key not in reaching):
             yield ("defaults", key), f"`{key}` has no effect: without a `command`, no option comes from it"
         return
-    for key in dict.fromkeys(re.findall(rf"(?<!\$){NAMED}", command)):
-        if key != "model" and defaults.get(key) is None:
+    own = {"model", "resolved_model_path", *(["model_revision"] if data.get("model_revision") else [])}
+    for key in dict.fromkeys(re.findall(rf"(?<![${{]){NAMED}", command)):
+        if key not in own and defaults.get(key) is None:
             yield ("command",), f"{{{key}}} has no value and stays as written"

@@ -77,26 +77,33 @@ def parse_placeholders(template: str) -> tuple[tuple[Unit, ...], tuple[CommandPr
 
 
 IN_BRACES = re.compile(r"\{[^}\n]*+\}?")
-"""A text in braces; or, without a closing brace, the rest of the line, which is not a placeholder."""
+"""A text in braces in a value of version 2; or, without a closing brace, the rest of the line, which is no
+placeholder."""
+SPANS = re.compile(r"\{\{|\}\}|\{[^{}\n]*+\}")
+"""Doubled braces in a template of version 2, and the innermost texts in braces: JSON may surround a placeholder."""
 
 
 def parse_plain_placeholders(
     template: str, keys: Collection[str]
 ) -> tuple[tuple[Unit, ...], tuple[CommandProblem, ...]]:
     """Parses a template of a recipe of version 2 into its units and its problems: ``{key}`` is a placeholder if
-    ``keys`` contains it; other text in braces is unchanged."""
+    ``keys`` contains it; other text in braces is unchanged. If the template has ``{{``, doubled braces become single
+    braces. Without it, ``}}`` is the end of nested JSON."""
     units: list[Unit] = []
     wrong = [
         CommandProblem("\0", at, "the command contains a NUL character; remove it")
         for at, char in enumerate(template)
         if char == "\0"
     ]
-    for match in re.finditer(rf"{IN_BRACES.pattern}|[\s\S]", template):
-        written, key = match[0], match[0].strip("{}")
-        if len(written) > 1 and written.endswith("}") and key in keys:
-            units.append(Unit(Placeholder(key, written, match.start()), match.start()))
+    is_doubled = "{{" in template
+    for match in re.finditer(rf"{SPANS.pattern}|[\s\S]", template):
+        written, key, at = match[0], match[0].strip("{}"), match.start()
+        if key and len(written) > 1 and key in keys:
+            units.append(Unit(Placeholder(key, written, at), at))
+        elif written in {"{{", "}}"} and is_doubled:
+            units.append(Unit(written[0], at))
         else:
-            units += (Unit(char, at) for at, char in enumerate(written, match.start()))
+            units += (Unit(char, offset) for offset, char in enumerate(written, at))
     return tuple(units), tuple(wrong)
 
 

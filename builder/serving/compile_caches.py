@@ -37,8 +37,8 @@ _PROC = Path("/proc")
 
 # Packages whose code is compiled, or that compile code. No compiled kernel depends on any other package.
 _COMPILED = re.compile(
-    r"(?:vllm|torch|triton|flashinfer|tilelang|nvidia|cuda|flash|apache-tvm|cutlass|quack|xformers|deep-?gemm|deep-?ep"
-    r"|helion|numba|llvmlite|cupy|setuptools|ninja|pybind11)\b.*|.*(?:-kernels?|-cu\d+)"
+    r"(?:vllm|torch|triton|flashinfer|b12x|tilelang|nvidia|cuda|flash|apache-tvm|cutlass|quack|xformers|deep-?gemm"
+    r"|deep-?ep|helion|numba|llvmlite|cupy|setuptools|ninja|pybind11)\b.*|.*(?:-kernels?|-cu\d+)"
 )
 # Files from which nothing is compiled.
 _DATA = frozenset({".jinja", ".json", ".md", ".txt", ".yaml", ".yml", ".toml", ".template"})

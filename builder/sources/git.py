@@ -322,6 +322,8 @@ def _count_settings() -> int:
 Notify = Callable[[str], None]
 
 PAUSES = (1.0, 3.0, 9.0)  # seconds before the second, third and fourth try
+# The addresses that did not answer any try of this process. They get one try: a check of many mods asks many times.
+_SILENT: set[str] = set()
 STALLED_SECONDS = 60  # at less than one byte a second; a server that counts objects sends five bytes in five seconds
 _LARGEST_PACK = 16 << 30  # bytes; the pack of vLLM with all contents has less than one GB
 # The limit ends git itself or its index-pack with SIGXFSZ.
@@ -400,6 +402,7 @@ def run_remote(
         tries += 1
         result = _run(repository, command, stdin, environ)
         if result.status == 0:
+            _SILENT.discard(url)
             return result
         timed_out = "\nthe connection timed out" if result.status == _TIMED_OUT else ""
         if _TOO_LARGE.search(result.stderr):
@@ -408,7 +411,9 @@ def run_remote(
         kind, error = classify(result.stderr + timed_out, url, tries=tries)
         if kind == "other" and run_local(repository, ["rev-list", "--quiet", "--all"]).status:
             raise _damaged(repository, result)
-        if kind != TRANSIENT or tries > len(PAUSES):
+        if kind != TRANSIENT or url in _SILENT or tries > len(PAUSES):
+            if kind == TRANSIENT:
+                _SILENT.add(url)
             raise error
         pause = PAUSES[tries - 1]
         repository.notify(f"{error.message}; trying again in {pause:g} s")

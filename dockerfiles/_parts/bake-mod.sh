@@ -222,7 +222,8 @@ PYTHON
         "\`builder mods check $mod_name --against VERSION\` shows if it fits a version; list these in \`requires\`."
 }
 
-# run_script FILE SECONDS network|no-network: runs the script with bash in the copy, and keeps its output for later checks
+# run_script FILE SECONDS network|no-network: runs the script in the copy, with the program and the options of its first line.
+# Without such a line, and for a shell, the program is bash. The output is kept for later checks.
 run_script() {
     mod_code=0
     note_states
@@ -230,7 +231,10 @@ run_script() {
     tee "$mod_work/said" < "$mod_work/output" &
     mod_tee=$!
     mod_start=$(date +%s)
-    WORKSPACE_DIR=$mod_workspace timeout -k 10 "$2" bash "$1" < /dev/null > "$mod_work/output" 2>&1 || mod_code=$?
+    mod_by=$(sed -n '1s/^#![[:space:]]*//p' "$1" | sed -e 's/^[^ ]*\/env  *//' -e 's/^-S  *//' -e 's/^[^ ]*\///' \
+        -e 's/^sh\>/bash/' -e 's/^dash\>/bash/')
+    # shellcheck disable=SC2086  # the program and its options
+    WORKSPACE_DIR=$mod_workspace timeout -k 10 "$2" ${mod_by:-bash} "$1" < /dev/null > "$mod_work/output" 2>&1 || mod_code=$?
     end_what_runs
     wait "$mod_tee"
     # A script that the kernel kills because memory ran out also ends with 137.

@@ -387,6 +387,25 @@ def test_a_script_that_cannot_be_baked_fails_the_build(
     assert_nothing_is_left(small, endpoint, repository)
 
 
+def test_a_script_runs_by_the_program_of_its_first_line(
+    with_python: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    scripts = {
+        "snake": "#!/usr/bin/env python3\nopen('/snake', 'w').write('x')\n",
+        "shell": "#!/bin/sh\n[[ x == x ]] && echo y > /shell\n",
+        "traced": "#! /usr/bin/env -S bash -eu -o pipefail\necho $- $SHELLOPTS > /traced\n",
+        "none": "echo z > /none\n",
+    }
+    for name, script in scripts.items():
+        projects.write(with_python.root / "mods" / name / "run.sh", script)
+    bake(builder, *scripts)
+    said = look(endpoint, f"{repository}:1", "cat /snake /shell /none /traced")
+    assert said.startswith("xy\nz\n")
+    assert "pipefail" in said
+    projects.write(with_python.root / "mods/ends/run.sh", "#!/bin/bash -e\nfalse\necho x > /ends\n")
+    assert "mod ends: run.sh ended with exit code 1" in bake(builder, "ends", code=6)
+
+
 @pytest.mark.long
 def test_a_small_change_is_a_change(small: Project, builder: Command, endpoint: Endpoint, repository: str) -> None:
     scripts = {

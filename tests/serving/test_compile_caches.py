@@ -32,7 +32,7 @@ PLATFORM = "linux/arm64"
 HERE = Endpoint("unix:///nowhere", ("docker", "buildx"), "a test")
 INFORMATION = "driver/nvidia/gpus/0000:01/information"
 SPARK = "Model: \t\t NVIDIA GB10\nIRQ: \t 12\n"
-PACKAGES = ("torch", "triton", "flashinfer-python", "tilelang", "nvidia-cuda-runtime", "fastapi")
+PACKAGES = ("torch", "triton", "flashinfer-python", "b12x", "tilelang", "nvidia-cuda-runtime", "fastapi")
 
 
 @pytest.fixture

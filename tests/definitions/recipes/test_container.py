@@ -76,6 +76,7 @@ def test_what_is_compiled_is_kept_apart_by_number(tmp_path: Path) -> None:
         Mount("/home/ann/.cache/huggingface", "/root/.cache/huggingface"),
         Mount(f"{folder}/vllm", "/root/.cache/vllm"),
         Mount(f"{folder}/flashinfer", "/root/.cache/flashinfer"),
+        Mount(f"{folder}/b12x", "/root/.cache/b12x"),
         Mount(f"{folder}/triton", "/root/.triton"),
         Mount(f"{folder}/tilelang", "/root/.tilelang"),
     )

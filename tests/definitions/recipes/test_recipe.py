@@ -205,7 +205,11 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_names_say_the_folder(project: Project) -> None:
-    assert recipe.recipe_names(project) == ("4x/big", "4x/chat", "4x/twice", "8x/deep/other", "8x/twice", "b", "chat")
+    names = ("4x/big", "4x/chat", "4x/twice", "8x/deep/other", "8x/twice", "b", "chat")
+    assert recipe.recipe_names(project) == names
+    for hostile in ("x\nwhat to do: run it", "\x1b[31mred", "\u202etxt"):
+        (project.recipes / f"{hostile}.yaml").touch()
+    assert recipe.recipe_names(project) == names
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,38 @@ def test_a_recipe_survives_both_conversions(file: Path) -> None:
     assert (again.solo_only, again.cluster_only) == (before.solo_only, before.cluster_only)
 
 
+@pytest.mark.parametrize(
+    ("command_text", "argv"),
+    [
+        ("vllm serve /w/x", ("vllm", "serve", "/w/x", "--served-model-name", "House/M")),
+        ("vllm serve /w/x --served-model-name a b", ("vllm", "serve", "/w/x", "--served-model-name", "a", "b")),
+        ("vllm serve House/M", ("vllm", "serve", "House/M")),
+        ("vllm serve --model House/M", ("vllm", "serve", "--model", "House/M")),
+        ("python3 train.py", ("python3", "train.py")),
+        ("vllm serve /w/x | tee log", ("vllm serve /w/x --served-model-name House/M | tee log",)),
+    ],
+)
+def test_weights_in_a_folder_have_the_name_of_the_model(
+    tmp_path: Path, command_text: str, argv: tuple[str, ...]
+) -> None:
+    loaded = read(tmp_path, f"{HEAD}command: {command_text}\n")
+    assert command.render_command(loaded, {}).argv[-len(argv) :] == argv
+    if "tee" not in command_text:
+        first = recipe.parse_recipe(recipe_conversion.converted(loaded, 1), "r.yaml").recipe
+        assert first
+        assert command.render_command(first, {}).argv[-len(argv) :] == argv
+
+
+def test_a_recipe_of_version_1_keeps_the_name_of_its_folder(tmp_path: Path) -> None:
+    loaded = recipe_texts.make(tmp_path, "vllm serve /w/x --port 1 \\\n", "model: House/M\n")
+    before = command.render_command(loaded, {})
+    after = recipe.parse_recipe(recipe_conversion.converted(loaded, 2), "r.yaml").recipe
+    assert after
+    rendered = command.render_command(after, {})
+    assert rendered.served == before.served == ("/w/x",)
+    assert rendered.words == (*before.words, "--served-model-name", "/w/x")
+
+
 def test_what_the_other_version_cannot_say_is_named(tmp_path: Path) -> None:
     text = recipe_conversion.converted(load(FOLDER / "script.yaml"), 1)
     head = text[: text.index("recipe_version")]
@@ -104,7 +136,7 @@ def test_what_the_other_version_cannot_say_is_named(tmp_path: Path) -> None:
         (f"{HEAD}max_nodes: 99999999\n", ["4:1: `max_nodes`"]),
         (f"{HEAD}mode: both\n", ['4:1: `mode`: "both" is not one of auto, solo, cluster']),
         (f"{HEAD}defaults: [a]\n", ["4:1: `defaults`"]),
-        (f"{HEAD}defaults:\n  x: [1, 2]\n", ["5:3: `defaults.x`"]),
+        (f"{HEAD}include: base\n", ["4:1: builder does not read other recipes that a recipe includes"]),
         (f"{HEAD}env:\n  A B: 1\n", ["5:3: `A B` has characters that are not allowed"]),
         (f"{HEAD}metadata: x\n", ["4:1: `metadata`"]),
         (f"{HEAD}pre_exec: make\n", ["4:1: `pre_exec`"]),
@@ -164,6 +196,34 @@ def test_all_that_has_no_effect_is_told_and_explained() -> None:
     ):
         assert any(part in note for note in told), (part, told)
     assert not any("restart_policy" in note or "cap_add" in note for note in told)
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("overrides: [{when: {nodes: 1}, defaults: {port: 1}}]\n", "4:1: `overrides` has no effect"),
+        ("containers: [{host: a, image: b}]\n", "4:1: `containers` has no effect"),
+        ("env: {A: '{launch.model_path}/x'}\n", "4:7: A: builder does not fill in the braces in its value"),
+        ("env: {A: '{config.port}'}\n", "4:7: A: builder does not fill in the braces in its value"),
+        ("command: vllm serve {model} --revision {model_revision}\n", "4:1: {model_revision} has no value"),
+        ("defaults: {swap_space: 4}\n", "4:12: `swap_space` has no effect"),
+        ("defaults: {tool_call_parser: x, distributed_executor_backend: mp}\n", ""),
+        ("env: {A: '${config.port} {{config.port}}'}\n", "4:7: A: variables in its value are not expanded"),
+        ("command: vllm serve {resolved_model_path} '{{swap_space}}'\n", ""),
+    ],
+)
+def test_what_only_newer_releases_of_sparkrun_do_is_told(tmp_path: Path, text: str, note: str) -> None:
+    parsed = recipe_texts.read(tmp_path, f"{HEAD}{text}")
+    assert parsed.recipe
+    told = "\n".join(map(str, parsed.notes))
+    assert told.startswith(f"r.yaml:{note}") if note else not told
+
+
+def test_a_value_that_is_typed_replaces_json_of_a_recipe_without_a_command(tmp_path: Path) -> None:
+    loaded = read(tmp_path, f"{HEAD}defaults:\n  speculative_config: {{method: mtp, note: it's}}\n")
+    words = command.render_command(loaded, {}).words
+    assert words[-2:] == ("--speculative-config", '{"method":"mtp","note":"it\'s"}')
+    assert command.render_command(loaded, {"speculative_config": "{}"}).words[-1] == "{}"
 
 
 def test_a_recipe_of_version_1_that_only_sparkrun_reads_is_told() -> None:
@@ -249,7 +309,7 @@ def test_the_numbers_of_machines_hold() -> None:
         cluster.require_fit(two, 1)
     together = cluster.cluster_of(two, {}, (), nodes, "mp")
     assert [member.rank for member in together.members] == [0, 1]
-    assert together.command.env == {"NCCL_CUMEM_ENABLE": "0", "OMP_NUM_THREADS": "4"}
+    assert together.command.env == {"NCCL_CUMEM_ENABLE": "0"}
 
 
 # Recipes of others: nothing in them reaches a shell, a path or a file that it should not.
@@ -265,6 +325,7 @@ GROWING = "".join(f"  k{n}: '{{k{n + 1}}}{{k{n + 1}}}'\n" for n in range(40))
     "text",
     [
         f"{HEAD}{BOMB}",
+        f"{HEAD}defaults:\n{''.join(f'  {line}' for line in BOMB.splitlines(keepends=True))}",
         f"{HEAD}defaults: &a\n  b: *a\n",
         f"{HEAD}metadata: !!python/object/apply:os.system [id]\n",
         f"{HEAD}metadata: {'[' * 5000}{']' * 5000}\n",

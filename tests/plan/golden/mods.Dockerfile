@@ -63,7 +63,7 @@ RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=t
 . /run/builder/bake-mod.sh
 begin described /workspace/vllm
 run_script x 60 no-network
-finish may-be-empty /root/.cache/huggingface /root/.cache/vllm /root/.cache/flashinfer /root/.tilelang /root/.triton
+finish may-be-empty /root/.cache/huggingface /root/.cache/vllm /root/.cache/b12x /root/.cache/flashinfer /root/.tilelang /root/.triton
 EOF
 
 # mod described
@@ -83,7 +83,7 @@ RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=t
 . /run/builder/bake-mod.sh
 begin online /workspace/vllm
 run_script x 3600 network
-finish must-change /root/.cache/huggingface /root/.cache/vllm /root/.cache/flashinfer /root/.tilelang /root/.triton
+finish must-change /root/.cache/huggingface /root/.cache/vllm /root/.cache/b12x /root/.cache/flashinfer /root/.tilelang /root/.triton
 EOF
 
 # mod set
@@ -103,6 +103,6 @@ RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=t
 . /run/builder/bake-mod.sh
 begin template /workspace/vllm
 run_script run.sh 3600 network
-finish must-change /root/.cache/huggingface /root/.cache/vllm /root/.cache/flashinfer /root/.tilelang /root/.triton
+finish must-change /root/.cache/huggingface /root/.cache/vllm /root/.cache/b12x /root/.cache/flashinfer /root/.tilelang /root/.triton
 EOF
 

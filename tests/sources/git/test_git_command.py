@@ -66,6 +66,15 @@ def test_a_server_that_stays_in_trouble_is_asked_four_times(vllm: Vllm) -> None:
     with pytest.raises(SourceError, match=r"does not answer \(4 tries\): .*503"):
         resolve(vllm)
     assert len(vllm.server.requests) == 4
+    # A check of many mods asks the same server many times.
+    for more in (1, 2):
+        with pytest.raises(SourceError, match=r"does not answer: .*503"):
+            resolve(vllm)
+        assert len(vllm.server.requests) == 4 + more
+    vllm.server.trouble.refuse = 0
+    assert resolve(vllm) == vllm.history.main
+    vllm.server.trouble.refuse = 1
+    assert resolve(vllm) == vllm.history.main
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
