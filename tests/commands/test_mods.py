@@ -15,7 +15,7 @@ from tests.conftest import Command
 
 pytestmark = pytest.mark.engine
 
-# An image with the tools that mods rely on, a package to change, `toy` 1.0, compiled as pip does, and an index in /index.
+# An image with the tools that mods rely on, the package `toy` 1.0, compiled as pip does, and an index in /index.
 DOCKERFILE = """\
 {% import "_parts/apt.j2" as parts_apt %}
 {% import "_parts/metadata.j2" as parts_metadata %}
