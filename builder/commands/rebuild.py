@@ -11,12 +11,13 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from builder.base import files
-from builder.base.errors import ImageStateError, LockError, UsageError
+from builder.base.errors import BuildFailedError, ImageStateError, LockError, UsageError
 from builder.base.events import Message
 from builder.base.values import dataclass, replace
 from builder.building import bake, work_folder
 from builder.definitions.image import BUILD_JOBS, build_jobs
 from builder.engine import images, machine
+from builder.lab import changes
 from builder.lock import lock_file
 from builder.lock.checking import TAKE_BACK
 from builder.numbers import adopted, build_directory, images_lock, status
@@ -112,7 +113,13 @@ def _built_again(
     with work_folder.create(workspace, name.repository, build_files) as work:
         workspace.report(Message(f"building {name} again from {directory.shown}"))
         job = bake.BakeJob(recorded.definition, targets, work)
-        _, log = bake.bake_images(workspace, [job], compilers)
+        try:
+            _, log = bake.bake_images(workspace, [job], compilers)
+        except BuildFailedError as error:
+            if edits := tuple(changes.build_directory_edits(directory, recorded)):
+                back = f"`git checkout HEAD -- {directory.shown}` restores the committed files"
+                error.hint = f"{directory.shown} is not as the build left it: {', '.join(edits)}. {back}"
+            raise
         details = images.inspect_image(workspace.engine, work.tag)
         if details is None:
             message = f"another program removed the image of {name} from the engine during the build"

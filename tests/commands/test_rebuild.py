@@ -106,6 +106,16 @@ def test_a_build_directory_is_complete_without_this_program(
     subprocess.run(argv, cwd=directory, env=env, check=True, capture_output=True)
 
 
+def test_a_rebuild_that_fails_names_what_the_build_directory_lacks(
+    small: Project, builder: Command, repository: str
+) -> None:
+    builder("build", "chat")
+    shutil.rmtree(small.builds / repository / "1/mods")
+    failed = " ".join(builder("rebuild", f"{repository}:1", code=6).stderr.split())
+    where = f"builds/{repository}/1"
+    assert f"{where} is not as the build left it: mods/template is gone. `git checkout HEAD -- {where}`" in failed
+
+
 def test_a_build_directory_that_is_gone_is_said(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
     shutil.rmtree(small.builds)
