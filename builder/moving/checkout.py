@@ -111,12 +111,14 @@ def _is_mod(path: Path) -> bool:
 
 # Reads ``.env`` as bash reads plain assignments: with optional quotes, ``export`` and comments.
 
-# Unlike bash, spark-vllm-docker's launcher allows blanks around the sign, and in a value without quotes.
+# Unlike bash, spark-vllm-docker's launcher allows blanks around the sign, and in a value without quotes. It keeps the
+# quotes of JSON.
 _ASSIGNMENT = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?P<value>.*)", re.ASCII)
 # bash would change any other value, such as one with a variable or an escape. The pattern of a value without quotes is
 # possessive, so that a line with many blanks takes no longer.
 _PLAIN = re.compile(
-    r"""(?: '(?P<literal>[^']*)' | "(?P<quoted>[^"\\$`]*)" | (?P<bare>(?:[^\s'"\\$`]|\s++(?!\#|\Z))*+) )
+    r"""(?: '(?P<literal>[^']*)' | "(?P<quoted>[^"\\$`]*)" | (?P<json>[{\[][^\\$`]*[}\]])
+    | (?P<bare>(?:[^\s'"\\$`]|\s++(?!\#|\Z))*+) )
     (?:\s+\#.*)? \s*""",
     re.VERBOSE,
 )

@@ -119,10 +119,17 @@ def test_blanks_are_taken_as_the_launcher_takes_them() -> None:
     assert read("X = spaced out\r\nY=two words # and a comment\n") == {"X": "spaced out", "Y": "two words"}
 
 
+def test_json_keeps_its_quotes_as_in_the_launcher() -> None:
+    text = """A={"a": {"b": "c"}}  # none\nB='["x"]'\nC=["x", 1]\nD={"a": "$b"}\nE={"a"} x\n"""
+    assert read(text) == {"A": '{"a": {"b": "c"}}', "B": '["x"]', "C": '["x", 1]'}
+    assert len(problems(text)) == 2
+
+
 def test_a_line_with_many_blanks_takes_no_longer() -> None:
     began = time.monotonic()
     assert read(f"A=x{' ' * 50_000}y # none\n") == {"A": f"x{' ' * 50_000}y"}
     assert read(f"A=x{' ' * 50_000}$y\n") == {}
+    assert read(f"A={{{'} ' * 50_000}$\n") == {}
     assert time.monotonic() - began < 5
 
 
