@@ -218,6 +218,9 @@ def _facts(state: commands.watching.ServerState) -> Iterator[tuple[str, str]]:
         yield "address", server.address
     if server.missing:
         yield "missing nodes", ", ".join(server.missing)
+    if state.state == "paused":
+        paused = (member.service.name for member in server.members if member.service.status == "paused")
+        yield "to continue", f"`docker unpause {next(paused)}`"
     restarts = words.counted(state.restarts, "restart")
     yield "up", f"{words.duration_text(state.up)}, {restarts}" if state.up is not None else restarts
     yield from _figures(state)

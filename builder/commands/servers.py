@@ -48,8 +48,12 @@ def end_server(server: RunningServer, limit: int = container.STOPPING_SECONDS) -
     killed = []
     for member in server.members:
         ended = containers.stop_container(member.engine, member.service.id, limit)
-        if member.service.is_up and ended and ended.exit_code == 137:  # killed by SIGKILL
+        if not member.service.is_up or ended is None:
+            continue
+        if ended.exit_code == 137:  # killed by SIGKILL, perhaps while it wrote a file
             killed.append(ended.name)
+        elif folder := starting.local_compile_cache(member.engine, member.service.labels):
+            compile_caches.record_added(folder)
     return Stopped(server, time.monotonic() - began, tuple(killed))
 
 

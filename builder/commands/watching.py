@@ -78,10 +78,10 @@ class EndedContainer:
 
 @dataclass(frozen=True)
 class ServerState:
-    """A server and its ``state``: healthy, starting, unhealthy, restarting, running (no health check), stopped,
-    ``incomplete`` (a node is missing), or ``ended`` (a node's container has ended, so the whole server has). ``phase``
-    is the step of its start; ``up`` is in seconds. ``put_back`` is the pairing from which its model was put back.
-    ``superseded`` is set if its model is now paired with another image."""
+    """A server and its ``state``: healthy, starting, unhealthy, restarting, paused (by `docker pause`), running (no
+    health check), stopped, ``incomplete`` (a node is missing), or ``ended`` (a node's container has ended, so the whole
+    server has). ``phase`` is the step of its start; ``up`` is in seconds. ``put_back`` is the pairing from which its
+    model was put back. ``superseded`` is set if its model is now paired with another image."""
 
     running: RunningServer
     state: str
@@ -158,8 +158,10 @@ def _container_state(server: RunningServer) -> str:
     up = [member.service.is_up for member in server.members]
     if not all(up):
         return "stopped" if len(up) == 1 else "ended"
-    if any(member.service.status == "restarting" for member in server.members):
-        return "restarting"
+    statuses = {member.service.status for member in server.members}
+    for status in ("paused", "restarting"):
+        if status in statuses:
+            return status
     return server.head.service.health or "running"
 
 

@@ -259,7 +259,7 @@ _STOP_SLACK = 60
 @dataclass(frozen=True)
 class Service:
     """The state of a container. ``image`` is the name of its image when it was created, ``image_id`` the engine's id of
-    that image. ``status`` (created, running, exited …) and ``health`` (starting, healthy, unhealthy, or empty) are the
+    that image. ``status`` (created, running, paused …) and ``health`` (starting, healthy, unhealthy, or empty) are the
     engine's words. ``started`` is RFC 3339. ``restarts`` counts restarts by the engine. ``exit_code`` is the last exit
     code. ``out_of_memory`` is True if the kernel killed the container because memory ran out."""
 
@@ -277,8 +277,8 @@ class Service:
 
     @property
     def is_up(self) -> bool:
-        """True if the container runs, or the engine is about to restart it."""
-        return self.status in {"running", "restarting"}
+        """True if the container has processes, which may be paused, or the engine is about to restart it."""
+        return self.status in {"running", "paused", "restarting"}
 
 
 @dataclass(frozen=True)

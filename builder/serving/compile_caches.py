@@ -172,8 +172,8 @@ def warm_from(project: Project, environ: Mapping[str, str], name: ImageName) -> 
     return owner if complete_files(Path(compile_cache(environ, owner.repository, owner.number))) else None
 
 
-# The record of complete files is written when a server answers. Files that differ from it are removed before the next
-# start. A start that never answered leaves a mark, and all files that it added are removed.
+# The record of complete files is written when a server answers, and when it was stopped. Files that differ from it are
+# removed before the next start. A start that never answered leaves a mark, and all files that it added are removed.
 
 RECORD, _BEGUN = "complete.json", "begun"
 _HEAD = {"version": 1}
@@ -208,12 +208,29 @@ def begin(endpoint: Endpoint, folder: Path, image: str) -> tuple[str, ...]:
 
 def record_complete(folder: Path) -> None:
     """Records the existing files, and that the start succeeded. Unreadable files are not recorded."""
+    if _write_record(folder, {}):
+        with suppress(OSError):
+            (folder / _BEGUN).unlink(missing_ok=True)
+
+
+def record_added(folder: Path) -> None:
+    """Records also what a server compiled between its first answer and its end, such as the kernels for its requests.
+    Does nothing after a start that never answered."""
+    if not (folder / _BEGUN).exists():
+        _write_record(folder, complete_files(folder))
+
+
+def _write_record(folder: Path, entries: Mapping[str, Entry]) -> bool:
+    """Writes the record of complete files: these ``entries``, and all other files. False if that is not possible."""
     if not _is_folder(folder) or not os.access(folder, os.W_OK):
-        return
-    entries = {str(path.relative_to(folder)): entry for path in _files(folder) if (entry := file_entry(path))}
-    with suppress(OSError):
-        files.write_atomically(folder / RECORD, record_text(entries))
-        (folder / _BEGUN).unlink(missing_ok=True)
+        return False
+    others = {str(path.relative_to(folder)): path for path in _files(folder)}.items()
+    added = {name: entry for name, path in others if name not in entries and (entry := file_entry(path))}
+    try:
+        files.write_atomically(folder / RECORD, record_text({**entries, **added}))
+    except OSError:
+        return False
+    return True
 
 
 def record_text(entries: Mapping[str, Entry]) -> bytes:

@@ -224,7 +224,7 @@ def _has_mods(planned: PlannedContainer, service: Service, tried: Sequence[Mod])
 def is_running(prepared: PreparedServer, existing: Sequence[Service | None]) -> bool:
     """True if all ``existing`` containers run with these settings, and no container waits for mods. A container that
     waits is started again: the command that should have applied the mods was killed, or loses its container now. Raises
-    ConflictError if some run with other settings, or another container has the name."""
+    ConflictError if some run with other settings or are paused, or another container has the name."""
     up = []
     for planned, service in zip(prepared.containers, existing, strict=True):
         if service is not None and LABEL not in service.labels:
@@ -232,6 +232,10 @@ def is_running(prepared: PreparedServer, existing: Sequence[Service | None]) -> 
             message = f"another container{where}, not made by builder, is called {service.name}"
             hint = f"remove that container{where}: `docker rm -f {service.name}`; or give the recipe another name"
             raise ConflictError(message, hint=hint)
+        if service is not None and service.status == "paused":
+            name = service.labels[LABEL]
+            hint = f"to continue it: `docker unpause {service.name}`; to start it again: `builder restart {name}`"
+            raise ConflictError(f"{name} is paused, and does not answer", hint=hint)
         if service is not None and service.is_up:
             up.append((planned, service))
     if all(service.labels.get(DIGEST) == planned.settings.labels[DIGEST] for planned, service in up):

@@ -23,6 +23,7 @@ from builder.definitions.container import COMPILED, LABEL
 from builder.engine import client, containers, images
 from builder.engine.client import Endpoint, environment
 from builder.lock import lock_file
+from builder.serving import compile_caches
 from tests import json_outputs, program, projects
 from tests.commands import serving
 from tests.commands.serving import MODEL, Kitchen
@@ -479,6 +480,22 @@ def test_what_was_stopped_by_hand_is_started_again(kitchen: Kitchen, builder: Bu
     assert ", ready after " in builder("run", "chat").stdout
 
 
+def test_a_paused_server_is_told_and_can_be_restarted_and_stopped(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    builder("run", "chat")
+    client.request(endpoint, "POST", f"/containers/{kitchen.name}/pause")
+    assert status(builder, "chat")["state"] == "paused"
+    assert f"`docker unpause {kitchen.name}`" in builder("status").stdout
+    refused = builder("run", "chat", code=1).stderr
+    assert f"{kitchen.name} is paused, and does not answer" in refused
+    assert f"to start it again: `builder restart {kitchen.name}`" in " ".join(refused.split())
+    assert ", ready after " in builder("restart", kitchen.name).stdout
+    client.request(endpoint, "POST", f"/containers/{kitchen.name}/pause")
+    builder("stop", "chat")
+    assert containers.find_container(endpoint, kitchen.name) is None
+
+
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_interrupted_while_it_starts_nothing_is_left(
     kitchen: Kitchen, endpoint: Endpoint, number: signal.Signals
@@ -581,6 +598,17 @@ def test_what_another_project_serves_is_meant_by_its_own_name_alone(
 def test_nothing_served_by_that_name(kitchen: Kitchen, builder: Builder) -> None:
     for command_line in (["stop", "nonesuch"], ["logs", "nonesuch"], ["status", "nonesuch"]):
         assert "`nonesuch` is not being served" in builder(*command_line, code=2).stderr
+
+
+def test_what_requests_compiled_is_complete_after_a_stop_and_not_after_a_kill(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    for name, options, stop in (("kernel", (), ()), ("half", ("--", "--stubborn"), ("--time", "1"))):
+        builder("run", "chat", *options)
+        folder = Path(inspect(endpoint, kitchen.name)["Config"]["Labels"][COMPILED])
+        projects.write(folder / "triton" / name, "compiled")
+        builder("stop", kitchen.name, *stop)
+        assert (f"triton/{name}" in compile_caches.complete_files(folder)) == (not stop)
 
 
 def test_a_number_with_another_template_starts_with_what_the_one_before_compiled(

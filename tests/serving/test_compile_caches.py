@@ -222,6 +222,25 @@ def test_only_what_is_complete_is_used_again(tmp_path: Path) -> None:
     assert (tmp_path / "tilelang").is_symlink()
 
 
+def test_what_was_compiled_after_the_first_answer_is_recorded_at_the_end(tmp_path: Path) -> None:
+    projects.write(tmp_path / "triton/first", "complete")
+    compile_caches.record_added(tmp_path / "missing")
+    compile_caches.record_complete(tmp_path)
+    projects.write(tmp_path / "triton/later", "complete")
+    times = (tmp_path / "triton/first").stat()
+    projects.write(tmp_path / "triton/first", "lost bit")
+    os.utime(tmp_path / "triton/first", ns=(times.st_atime_ns, times.st_mtime_ns))
+    compile_caches.record_added(tmp_path)
+    assert set(compile_caches.complete_files(tmp_path)) == {"triton/first", "triton/later"}
+    assert compile_caches.begin(HERE, tmp_path, "x:1") == ("triton/first",)
+
+    # This start never answers.
+    projects.write(tmp_path / "triton/half", "comp")
+    compile_caches.record_added(tmp_path)
+    assert compile_caches.begin(HERE, tmp_path, "x:1") == ("triton/half",)
+    assert (tmp_path / "triton/later").read_text() == "complete"
+
+
 def test_a_first_start_that_was_killed_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "vllm").mkdir()
     compile_caches.begin(HERE, tmp_path, "x:1")
