@@ -11,7 +11,7 @@ import pytest
 from builder.base.errors import UsageError
 from builder.base.project import Project
 from builder.lock import lock_file
-from builder.lock.model import ImageName
+from builder.lock.model import ImageName, Lock
 from builder.numbers import status
 from tests import locks, projects
 from tests.conftest import WITHOUT_ENGINE, run_command
@@ -50,6 +50,13 @@ def test_what_a_name_stands_for(project: Project, text: str, number: int) -> Non
 def test_what_stands_for_no_image_is_refused(project: Project, text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         status.named_number(project, lock_file.read_lock(project.lock), text)
+
+
+@pytest.mark.parametrize("text", ["small", "small:1"])
+def test_a_definition_that_was_never_built_is_to_be_built(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match=f"images.lock has no image `{text}`") as caught:
+        status.named_number(projects.make(tmp_path), Lock(), text)
+    assert caught.value.hint.startswith("`builder build small` builds the first one; ")
 
 
 @pytest.mark.parametrize("text", ["small", "small:latest"])
