@@ -88,7 +88,7 @@ def _targets(
     if request.locked and request.update:
         raise UsageError("`--locked` uses the existing pins, but `--update` resolves pins again: use only one option")
     for chain in all_chains if request.locked else ():
-        chains.refuse_stale(lock, chain)
+        chains.refuse_stale(lock, chain, request.platform)
     return [(named.recipe, chain) for named, chain in zip(targets, all_chains, strict=True)]
 
 

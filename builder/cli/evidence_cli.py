@@ -157,7 +157,7 @@ def matrix(context: Context, models: tuple[str, ...], images: tuple[str, ...], a
     proof; the rows below show each benchmark, probe and comparison. A result is proven, changed, failed, stale, unclear
     or never tried. --json names the file of each run.
 
-    The last line shows the command that proves the first pair whose proof is missing or stale.
+    If a proof is missing or stale, the last line shows the command that proves a pair.
     """
     with progress.showing("reading the runs"):
         table = commands.listing.matrix_of(context.workspace(), _split(models), _split(images))
@@ -186,7 +186,7 @@ _SHORT: dict[CellWord, str] = {
 def print_matrix(matrix: Matrix) -> None:
     """Prints the table in blocks of as many models as fit, then the models' names for the column letters."""
     if not matrix.images or not matrix.models:
-        empty = "no model is paired with an image yet; to pair one: `builder pair MODEL IMAGE`"
+        empty = "no model is paired with an image yet; to pair one: `builder pair MODEL IMAGE:N`"
         print_result(empty if matrix.images else "no images yet; to build the first: `builder build TARGET`")
         return
     letters = [_letter(place) for place in range(len(matrix.models))]
@@ -212,7 +212,7 @@ def print_matrix(matrix: Matrix) -> None:
     print_result(f"of {pairs}{each}: {counts}")
     proofs = (cell for cell in matrix.cells if cell.proof == "prove")
     if any(cell.word in {"never tried", "stale"} for cell in proofs):
-        print_result("to prove a missing or stale pair: `builder prove IMAGE MODEL`")
+        print_result("to prove a missing or stale pair: `builder prove IMAGE:N MODEL`")
 
 
 def _shown(cell: MatrixCell) -> str:

@@ -246,7 +246,7 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
         ("not known", shown.adopted.unknown if shown.adopted else ""),
         ("fingerprint", image.fingerprint),
         ("input hash", image.input_hash),
-        ("build folder", project.relative(shown.directory) if kept else "gone"),
+        ("build directory", project.relative(shown.directory) if kept else "gone"),
     ]
     return [(name, value) for name, value in facts if value]
 

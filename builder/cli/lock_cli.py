@@ -196,9 +196,6 @@ def bases(context: Context, name: str, newest: int, platform: str | None, as_jso
     if as_json:
         print_json(data(listed))
         return
-    if not listed.images:
-        print_result(f"{listed.repository} has no image for {listed.platform}")
-        return
     rows = []
     for image in listed.images:
         vllm, flashinfer = (image.labels.get(key, "") for key in ("vllm", "flashinfer"))
@@ -211,9 +208,13 @@ def bases(context: Context, name: str, newest: int, platform: str | None, as_jso
         states = [f"pinned by {', '.join(image.pinned_by)}" if image.pinned_by else "", "here" if image.here else ""]
         row = ", ".join(filter(None, (*contents, *states))) or "-"
         rows.append((image.day or "-", image.tag, size_text(image.size), row))
-    output.print_table(("DAY", "TAG", "SIZE", "CONTENTS"), rows)
+    if rows:
+        output.print_table(("DAY", "TAG", "SIZE", "CONTENTS"), rows)
+    else:
+        among = f"none of its {newest} newest tags is" if listed.left_out else "it has no image"
+        print_result(f"{listed.repository}: {among} for {listed.platform}")
     if listed.left_out:
-        print_note(f"{listed.left_out} older tags were not read; `--newest N` reads more")
+        print_note(f"not read: {words.counted(listed.left_out, 'older tag')}; `--newest N` reads more")
 
 
 @click.command()

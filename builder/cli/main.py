@@ -375,7 +375,7 @@ def report(kind: type[BaseException], error: BaseException, trace: TracebackType
 # A failure of the system is not a bug. It becomes an error with the path and a remedy. Errors that a command can
 # explain better are handled there.
 
-_ROOM = "make room (`df -h {folder}`; `builder prune` shows which images could go)"
+_ROOM = "make room (`df -h {folder}`; `builder prune --dry-run` shows which images can be removed)"
 _NETWORK = (errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
 _ADVICE: dict[int | None, str] = {
     errno.ENOSPC: _ROOM,

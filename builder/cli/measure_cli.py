@@ -259,7 +259,8 @@ def print_proof(result: ProvedImage) -> None:
     if len(evidence.findings) > _SHOWN:
         print_result(f"  and {len(evidence.findings) - _SHOWN} more: {result.file}")
     if evidence.verdict == "changed":
-        print_note(f"  `builder prove {result.image} --accept` accepts the change, if you intended it")
+        accepts = f"`builder prove {result.image} {evidence.subject.model} --accept`"
+        print_note(f"  {accepts} accepts the change, if you intended it")
 
 
 def summary(evidence: Evidence) -> str:
@@ -277,6 +278,7 @@ def summary(evidence: Evidence) -> str:
 
 # Comparing the answers of two images (``compare``), or of a checkpoint and its source (``checkpoints compare``).
 
+_MOST_TIMES = 100
 text_options = together(
     click.option(
         "--within",
@@ -297,7 +299,9 @@ text_options = together(
         metavar="TOKENS",
         help="Use at most this many tokens of the context.",
     ),
-    click.option("--times", type=click.IntRange(1, 100), default=1, metavar="N", help="Use N times as many texts."),
+    click.option(
+        "--times", type=click.IntRange(1, _MOST_TIMES), default=1, metavar="N", help="Use N times as many texts."
+    ),
     click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Random seed for choosing the texts."),
     verbosity_options,
     json_option,
@@ -441,7 +445,9 @@ def print_likeness(kept: commands.comparing.KeptLikeness, folder: str) -> None:
         word = {"pass": "passed", "fail": "failed"}.get(kept.outcome.verdict, "not passed")
         print_result(f"required: within {100 * kept.within:g} % ({word})")
     if likeness.verdict == "cannot tell":
-        print_note(f"`--times {likeness.times}` uses enough texts to decide")
+        times = likeness.times * int(kept.outcome.sampling["times"])
+        enough = f"`--times {times}` uses enough texts to decide"
+        print_note(enough if times <= _MOST_TIMES else f"not even `--times {_MOST_TIMES}` uses enough texts to decide")
     if kept.file:
         print_result(f"kept in {str(kept.file).removeprefix(folder).lstrip('/')}")
     print_line()

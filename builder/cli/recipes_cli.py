@@ -138,7 +138,7 @@ def add(
     if lacking and not with_mods:
         print_note(f"the recipe names mods that the project lacks: {lacking}; --with-mods copies them as well")
     if shipped and not with_mods:
-        print_note(f"{shipped}: the project has the mod that came with builder; --with-mods copies the repository's")
+        print_note(f"the project keeps what came with builder: {shipped}; --with-mods copies the repository's version")
     if code == 0:
         taken = mods_cli.offer_mods(context.project, planned.missing) if sys.stdin.isatty() else ()
         for mod, remedy in planned.missing.items():

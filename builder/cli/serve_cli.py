@@ -286,9 +286,9 @@ def up(context: Context, /, what: str, detach: bool, as_json: bool, **options: A
     """Bring up a model: its image, its weights, its server.
 
     If the recipe has no image yet, the command builds one. If the image is missing here, the command pulls it from the
-    registry in builder.yaml, or builds it again. The command then downloads the model, starts the server like `builder
-    run`, waits until the server answers, and prints the address. Finished steps are not repeated. If interrupted, run
-    the same command again. With --node, every step runs on those machines.
+    registry in builder.yaml, copies it from a node, or builds it again. The command then downloads the model, starts
+    the server like `builder run`, waits until the server answers, and prints the address. Finished steps are not
+    repeated. If interrupted, run the same command again. With --node, every step runs on those machines.
 
     If the project lacks mods that the recipe names, and builder knows their address, the command offers each mod. It
     shows the scripts of the mod first. Nothing is fetched before you agree.

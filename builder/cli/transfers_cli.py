@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     "--as", "repository", metavar="REPOSITORY", help="Number the image in this repository instead of its own."
 )
 @repeated("--model", "models", metavar="MODEL", help="Pair this model with the image. Repeatable.")
-@without("--no-promote", "promote", "Do not make the image current.")
+@without("--no-promote", "promote", "Do not make the image current, unless no image of its repository is.")
 @json_and_context
 def adopt(
     context: Context, image: str, repository: str | None, models: tuple[str, ...], promote: bool, as_json: bool
@@ -85,8 +85,8 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
     """Remove images that are no longer needed, and build leftovers.
 
     An image stays if it is current, kept (`builder keep`), paired with a model, used by a container, or among the N
-    newest numbers. The base of an image that stays also stays. The command never removes anything that this project did
-    not build.
+    newest numbers. The base of an image that stays also stays. An adopted image stays until it is pushed or marked bad.
+    The command never removes anything that other projects or programs made.
 
     With an image, the command removes its compile caches on this machine. The command also removes fetched files that
     no pin or mod names, and old revisions of checkpoints that no pairing names. A removed number stays in images.lock
@@ -114,7 +114,7 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
             }
         )
     elif result:
-        _print_removed(result)
+        _print_removed(pruning, result)
     elif not pruning.is_empty:
         print_result("nothing was removed" + ("" if dry_run else "; --yes removes without asking"))
 
@@ -151,13 +151,16 @@ def _print_plan(pruning: PrunePlan) -> None:
     )
 
 
-def _print_removed(result: Pruned) -> None:
+def _print_removed(pruning: PrunePlan, result: Pruned) -> None:
     for line in result.refused:
         print_result(line)
     gone = f": {', '.join(map(str, result.gone))}" if result.gone else ""
-    print_result(f"removed {words.counted(len(result.gone), 'image')}{gone}")
+    if pruning.going:
+        print_result(f"removed {words.counted(len(result.gone), 'image')}{gone}")
     if result.compiled:
         print_result(f"removed the compile caches of {', '.join(map(str, result.compiled))}")
+    elif not pruning.going:
+        print_result("removed")
     if result.cache:
         print_result(f"BuildKit freed {words.size_text(result.cache)} of its own copies")
 

@@ -135,7 +135,8 @@ def _built(
     repository = planned.lock.images.get(name.repository)
     numbers = repository.numbers if repository else {}
     previous = images.inspect_image(workspace.engine, f"{name.repository}:{max(numbers)}") if numbers else None
-    reasons = planned.comparison.reasons
+    # Without an earlier build there is nothing that changed. The reason was reported before the build.
+    reasons = planned.comparison.reasons if planned.comparison.before else ()
     lock = lock_file.read_project_lock(workspace.project)
     if 1 < name.number == min(lock.images[name.repository].numbers):
         from builder.numbers import claims

@@ -162,7 +162,7 @@ def compare_sides(
     for each in recipes:
         servers.stop_candidates(workspace, each.file, "which an interrupted comparison left running")
     notes = [f"A serves {first.recipe.model}, B serves {recipe.model}"] if is_other_model else []
-    warnings = [*notes, *(selection.mods_warning(side.selection) for side in (first, second))]
+    warnings = [*notes, *(selection.mods_warning(workspace.project, side.selection) for side in (first, second))]
     for warning in dict.fromkeys(filter(None, warnings)):
         workspace.report(Message(warning))
     for side in (first, second):  # both are checked before the first is served, which takes minutes

@@ -125,7 +125,7 @@ def _require_vllm(models: Sequence[str], details: ImageDetails, versions: Collec
     own_labels = making.read_labels(details.labels)
     if models and "vllm" not in {*versions, *(own_labels.versions if own_labels else ())}:
         message = f"{unknown}, so the image cannot be paired with {', '.join(models)}. Nothing was recorded"
-        hint = "adopt it without `--model`; `builder pair` can pair a model later"
+        hint = "adopt it without `--model`; `builder pair MODEL IMAGE:N` can pair a model later"
         raise ImageContentsError(message, hint=hint)
 
 

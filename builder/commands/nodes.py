@@ -82,9 +82,8 @@ def nodes_state(
         node_images = _images(lock, engine, project.state / f"node-{node}.json")
         return NodeState(node, engine.host, node_images, _servers(lock, engine))
 
-    answers = machines.ask_machines(
-        engines, state, timeout or configuration.load_configuration(project).node_timeout, report
-    )
+    seconds = timeout or configuration.load_configuration(project).node_timeout
+    answers = machines.ask_machines(engines, state, seconds, report, machines.WAIT_LONGER)
     return tuple(
         NodeState(node, engines[node].host, (), (), answer.message) if isinstance(answer, BuilderError) else answer
         for node, answer in answers.items()
@@ -164,7 +163,7 @@ def check_nodes(
     def look(name: str, engine: Endpoint) -> _Looked:
         return _look(environ, config.node(name), engine, wanted)
 
-    answers = machines.ask_machines(engines, look, timeout or config.node_timeout, report)
+    answers = machines.ask_machines(engines, look, timeout or config.node_timeout, report, machines.WAIT_LONGER)
     looked = {
         name: _Looked(answer, answer, {}) if isinstance(answer, BuilderError) else answer
         for name, answer in answers.items()
@@ -327,7 +326,7 @@ def discover_nodes(
     def ask(_: str, engine: Endpoint) -> LinkChoice:
         return machines.choose_link(machines.gather_facts(environ, engine.host))
 
-    answers = machines.ask_machines(engines, ask, timeout or config.node_timeout, report)
+    answers = machines.ask_machines(engines, ask, timeout or config.node_timeout, report, machines.WAIT_LONGER)
     chosen = {node: _settings(config, node, each) for node, each in answers.items() if isinstance(each, LinkChoice)}
     settings = {node: values for node, values in chosen.items() if values}
     after = configuration.with_node_settings(before, settings) if settings else before

@@ -116,7 +116,7 @@ def pair_model(
         )
     name, image = status.named_number(workspace.project, lock, text)
     source = image.adopted.image if image.adopted else ""
-    weights = model_weights.named_weights(workspace.project, checkpoint, model, image) if checkpoint else None
+    weights = model_weights.named_weights(workspace.project, checkpoint, model, name, image) if checkpoint else None
     origin = model_weights.pairing_source(
         workspace.project, workspace.environment, lock, model, name.repository, source, recipe
     )

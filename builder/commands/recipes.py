@@ -45,7 +45,7 @@ from builder.lab import changes
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
 from builder.moving import copies, recipe_registries
-from builder.numbers import status
+from builder.numbers import adopted, status
 from builder.serving import advice, exports, image_words, preparation, selection
 from builder.serving.running import PROJECT
 
@@ -92,7 +92,9 @@ def check_recipes_on_images(workspace: Workspace, paths: Sequence[str], image: s
             read.append(recipe.read_recipe(project, file).recipe)
     readable = list(filter(None, read))
     if image:
-        answers = image_words.ask_image(workspace, str(status.named_number(project, lock, image)[0]), readable)
+        name, recorded = status.named_number(project, lock, image)
+        adopted.require_present(workspace.engine, name, recorded)
+        answers = image_words.ask_image(workspace, str(name), readable)
     else:
         answers = image_words.ask_own_images(workspace, lock, readable)
     return check_recipes(project, paths, answers)
@@ -465,7 +467,7 @@ def export_recipe(
         if selection.serve_settings(project, selected).keep_entrypoint:
             warnings.append(f"{selected.name} needs its own entrypoint: start it with the launcher's --keep-entrypoint")
     else:
-        warnings.append(selection.mods_warning(selected))
+        warnings.append(selection.mods_warning(project, selected))
     if kind in _ENDINGS:
         planned = preparation.settings(project, selected, request, environ)
         warnings += [planned.note, *_not_written(planned.options)]
@@ -571,7 +573,11 @@ def _routed_model(
         raise UsageError(f"{selected.recipe.file}: the command does not show the port", hint=hint)
     labelled = replace(container, labels={**container.labels, PROJECT: str(project.root)})
     model = selected.recipe.model or rendered.model or selected.recipe.name
-    notes = [selection.selection_warning(selected), selection.mods_warning(selected), *_not_written(planned.options)]
+    notes = [
+        selection.selection_warning(selected),
+        selection.mods_warning(project, selected),
+        *_not_written(planned.options),
+    ]
     return exports.RoutedModel(model, rendered.served, selected.name, labelled, port), [note for note in notes if note]
 
 

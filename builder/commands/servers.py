@@ -152,7 +152,7 @@ def _report_warnings(workspace: Workspace, request: ServeRequest, prepared: Prep
     for warning in (
         prepared.note,
         selection_warning(selection),
-        mods_warning(selection),
+        mods_warning(project, selection),
         model_weights.revision_warning(project, workspace.environment, lock, selection.recipe),
         model_weights.weights_warning(project, lock, selection),
     ):

@@ -123,7 +123,7 @@ def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> Up
     if recipe.cluster_only and not nodes:
         nodes = tuple(node.name for node in configured.nodes)
         if not nodes:
-            raise UsageError(f"{recipe.file} is for several nodes", hint="name them in builder.yaml, or with --node")
+            raise UsageError(f"{recipe.file} is for several nodes", hint="write them under `nodes:` in builder.yaml")
     parts: list[UpPart] = []
 
     def bring(part: Callable[[], UpPart]) -> None:

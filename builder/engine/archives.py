@@ -232,7 +232,8 @@ def store_blob(folder: Path, digest: str, size: int, pieces: Iterable[bytes]) ->
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         message = f"{path.parent} cannot be made: {error.strerror}"
-        raise TransferError(message, hint="name a folder that you can write to") from None
+        hint = "`mirror:` in builder.yaml must name a folder that you can write to"
+        raise TransferError(message, hint=hint) from None
     message = f"a part of the image arrived damaged: it does not match {digest}"
     damaged = TransferError(message, hint="run the command again")
     with files.written_large_file(path, replace=True) as file:

@@ -177,7 +177,8 @@ def _json(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        raise EngineError(f"{path} cannot be read: {error.strerror}") from None
+        hint = "make the file readable for your user, such as after `sudo docker login`"
+        raise EngineError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
     except ValueError as error:
         hint = "repair the file: Docker cannot read it either"
         raise EngineError(f"{path} is not valid JSON: {error}", hint=hint) from None
@@ -235,14 +236,15 @@ def _connect(endpoint: Endpoint, timeout: float) -> socket.socket:
             raise
         return connection
 
+    shown = f"{endpoint.host} (from {endpoint.origin})"
+    form = "an address is unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST"
     try:
         address = urlsplit(endpoint.host)
         _ = address.port
     except ValueError as error:
-        raise EngineError(f"{endpoint.host} (from {endpoint.origin}) is not an address: {error}") from None
+        raise EngineError(f"{shown} is not an address: {error}", hint=form) from None
     if address.scheme != "tcp" or not address.hostname:
-        message = f"{endpoint.host} (from {endpoint.origin}) is not the address of an engine"
-        raise EngineError(message, hint="an address is unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST")
+        raise EngineError(f"{shown} is not the address of an engine", hint=form)
     port = address.port or (_TLS_PORT if endpoint.tls else _PORT)
     connection = socket.create_connection((address.hostname, port), timeout=timeout)
     return _secured(endpoint, connection, address.hostname) if endpoint.tls else connection

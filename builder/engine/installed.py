@@ -48,7 +48,7 @@ def resolve_base(endpoint: Endpoint, reference: str, platform: str, *, wait: flo
     local = local_fingerprint(endpoint, reference, platform)
     if local is None:
         message = f"base image {reference} cannot be resolved: {why}"
-        hint = "check its name and the network, or bring the image into the engine: `docker pull`, `docker load`"
+        hint = f"check its name and the network; or bring the image into the engine: `docker pull {reference}`"
         raise SourceError(message, hint=hint)
     return LOCAL + local
 
@@ -368,7 +368,7 @@ def ask_vllm(
     with containers.running(endpoint, image, labels=labels, memory=_VLLM_MEMORY, read_only=True) as container:
         python = require_python(container, image)
         argv = [python, "-B", "-c", _VLLM_WORDS.read_text(encoding="utf-8"), *pieces]
-        failed = f"{image} could not check the recipes with its vLLM"
+        failed = f"the vLLM of {image} could not check the recipes"
         answers = _answer(container, failed, argv, VllmAnswers, PROBE_SECONDS, _OFFLINE)
     if len(answers.commands) != len(commands):
         raise ImageStateError(f"{failed}: its Python gave an unexpected answer")

@@ -35,7 +35,7 @@ def credentials(reference: str) -> dict[str, str]:
         registry, _ = auth.resolve_repository_name(reference)
         login = auth.load_config().resolve_authconfig(registry) or {}
     except DockerException as error:
-        hint = "repair ~/.docker/config.json or its credential helper, or log in again with `docker login`"
+        hint = "repair ~/.docker/config.json or its credential helper, or log in again: `docker login REGISTRY`"
         message = f"the login for the registry of {reference} cannot be read: {error}"
         raise SourceError(message, hint=hint) from None
     # Docker's file and its credential helpers use different case for the keys.
@@ -52,7 +52,7 @@ def auth_headers(reference: str) -> dict[str, str]:
 
 WAIT = 20.0  # seconds
 _COPY_WAIT = 24 * 3600.0
-HINT = "check the name, the network and your login (`docker login`), and that the registry runs"
+HINT = "check the name, the network and your login (`docker login REGISTRY`), and that the registry runs"
 _UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
 
 
@@ -350,7 +350,7 @@ def _authorization(client: Any, refused: Any, login: Mapping[str, str], *, secur
     parameters = dict(re.findall(r'(\w+)="([^"]*)"', rest))
     realm = parameters.pop("realm", "")
     if urlsplit(realm).scheme != "https" and secure:
-        message = f"the registry asks for a login at {realm or '(nowhere)'}, which does not use https"
+        message = f"the registry asks for a login at `{realm}`, which is not an https address"
         raise http_client.NoAnswerError(message)
     parameters = {name: value for name, value in parameters.items() if name in {"service", "scope"}}
     url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(parameters)}"

@@ -371,7 +371,7 @@ def models_of(project: Project, lock: Lock, image: ImageName) -> tuple[str, ...]
 def refuse_note_alone(note: str, *, force: bool) -> None:
     """Raises UsageError for a note without `--force`."""
     if note and not force:
-        hint = "to note an observation: `builder mark`"
+        hint = "to note an observation: `builder mark IMAGE:N STATUS --note TEXT`"
         raise UsageError("`--note` gives the reason for `--force`, and requires it", hint=hint)
 
 

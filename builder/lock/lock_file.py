@@ -193,6 +193,10 @@ def parse_and_explain(content: str, file: str = "images.lock", load: Load = lamb
     if not written:
         raise lock_error([Problem(Location(file), "the file is empty")], TAKE_BACK)
     if written.rpartition("\n")[2] != checking.END:  # a truncated lock can be valid YAML with fewer images
+        before, end, _ = f"\n{written}".partition(f"\n{checking.END}\n")
+        if end:
+            place = Location(file, before.count("\n") + 2)
+            raise lock_error([Problem(place, f"nothing may follow `{checking.END}`")], checking.CORRECT)
         place = Location(file, written.count("\n") + 1)
         raise lock_error([Problem(place, f"truncated here: the last line must be `{checking.END}`")], TAKE_BACK)
     if (data := text.read_layout(content)) is not None and not checking.problems(data):

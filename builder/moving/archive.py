@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from builder.base import records, tar_stream
-from builder.base.errors import FileProblemsError, LockError, TransferError, UsageError
+from builder.base.errors import FileProblemsError, LockError, NewerLockError, TransferError, UsageError
 from builder.base.tar_stream import Member, Writer, printable
 from builder.base.values import dataclass, field, replace
 from builder.base.words import sha256_of
@@ -125,6 +125,11 @@ def refused(path: Path, why: str) -> TransferError:
     )
 
 
+def of_other_version(path: Path, why: str) -> TransferError:
+    hint = "use the same version of builder on both machines, then export the image again"
+    return TransferError(f"{path} cannot be imported: {why}", hint=hint)
+
+
 def unreadable(path: Path, error: OSError) -> TransferError:
     return TransferError(f"{path} cannot be read: {error.strerror}", hint="check the disk that holds the file")
 
@@ -146,6 +151,7 @@ def load_stream(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tupl
     return archives.packed(archive.top, archive.image, tag, blobs)
 
 
+_NAMED = "name a file that `builder export-image` wrote"
 _OUTSIDE = (archives.LAYOUT, archives.INDEX, archives.DOCKER_INDEX)
 _LARGEST_MANIFEST = 16 << 20
 
@@ -155,11 +161,11 @@ def opened(path: Path) -> Iterator[tuple[Archive, IO[bytes]]]:
     """Opens an archive; yields its contents and the file with the blobs. Raises UsageError if the file cannot be
     opened, and TransferError if it is not a complete archive of this program."""
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is not a file", hint="copy the archive into a file")
+        raise UsageError(f"{path} is not a file", hint=_NAMED)
     try:
         file = path.open("rb")
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+        raise UsageError(f"{path} cannot be opened: {error.strerror}", hint=_NAMED) from None
     with file:
         try:
             archive_contents = _read(path, file)
@@ -173,6 +179,8 @@ def _read(path: Path, file: IO[bytes]) -> Archive:
         members = tar_stream.members(file)
         if SEAL in members and ABOUT in members:
             return _parse(path, file, members)
+    except NewerLockError as error:
+        raise of_other_version(path, error.message) from None
     except LockError as error:
         raise damaged(path, error.message) from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -185,7 +193,7 @@ def _read(path: Path, file: IO[bytes]) -> Archive:
 
 
 def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archive:
-    about = _about(file, members)
+    about = _about(path, file, members)
     compiled = _compiled(about.caches, members) if about.caches else {}
     expected = {*_OUTSIDE, ABOUT, SEAL, *about.files, *(CACHES + inside for inside in compiled)}
     blobs: dict[str, Member] = {}
@@ -226,11 +234,16 @@ def _compiled(caches: TravelingCaches, members: Mapping[str, Member]) -> dict[st
     return {path: members[CACHES + path] for path in caches.files}
 
 
-def _about(file: IO[bytes], members: Mapping[str, Member]) -> _About:
+def _about(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> _About:
     content = _content(file, members[ABOUT], plan_model.LARGEST_FILE)
     if _content(file, members[SEAL], plan_model.LARGEST_FILE) != seal_archive(content):
         raise ValueError(f"the content of {ABOUT} does not match its checksum")
-    return records.parse(content, _About, {"version": VERSION})
+    try:
+        return records.parse(content, _About, {"version": VERSION})
+    except records.RecordError as error:
+        if error.path == ("version",):
+            raise of_other_version(path, f"{ABOUT}: {error}") from None
+        raise
 
 
 def _content(file: IO[bytes], member: Member, largest: int) -> bytes:

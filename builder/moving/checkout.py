@@ -160,7 +160,7 @@ _DISCOVERS = "none: `builder nodes discover` asks each machine for its own"
 _NOT_HERE = {
     "CONTAINER_NAME": "none: each container is named after its recipe, so that several can serve at once",
     "MASTER_PORT": f"none: nodes use port {cluster.MASTER_PORT} of the first node, or `-- --master-port N`",
-    "COPY_HOSTS": "none: `builder copy IMAGE NODE…` copies to nodes; `engine: ssh://HOST` makes a machine a node",
+    "COPY_HOSTS": "none: `builder copy IMAGE:N NODE…` copies to nodes; `engine: ssh://HOST` makes a machine a node",
     "LOCAL_IP": "none: builder finds this machine among the nodes by its address, and reaches the other nodes by ssh",
     "ETH_IF": _DISCOVERS,
     "IB_IF": _DISCOVERS,

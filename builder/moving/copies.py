@@ -140,7 +140,8 @@ def read_origin(project: Project, kind: Kind, name: str) -> Origin | None:
     try:
         return records.record(Origin, data)
     except records.RecordError as error:
-        hint = f"restore the file with git, or remove it: `builder {kind}s add` writes a new one"
+        adds = f"`builder {kind}s add ADDRESS --as {name}`"
+        hint = f"restore the file with git, or remove it and copy the {kind} again: {adds}"
         raise FileProblemsError((Problem(Location(file), f"not the origin of a copy: {error}"),), hint=hint) from None
 
 
@@ -167,7 +168,7 @@ def read_copy_files(project: Project, kind: Kind, name: str) -> tuple[PlainFile,
     zipped = kind == "mod" and place.with_name(f"{name}.zip").exists()
     if zipped or place.is_symlink():
         what = f"{shown}.zip already exists" if zipped else f"{shown} is a link"
-        raise ConflictError(what, hint="remove it, or copy under another name with `--as`")
+        raise ConflictError(what, hint="remove it, or copy under another name: `--as NAME`")
     if not place.exists():
         return None
     if kind == "mod":
@@ -302,7 +303,8 @@ def require_one(upstream: Upstream, kind: Kind, paths: Sequence[str]) -> str:
         return paths[0]
     listed = "".join(f"\n  {path}" for path in paths[:_MOST_LISTED])
     more = f"\n  and {len(paths) - _MOST_LISTED} more" if len(paths) > _MOST_LISTED else ""
-    hint = f"name one: `builder {kind}s add {upstream.url}//{paths[0]}`; `--all` copies all of them"
+    ref = "" if upstream.address.ref == DEFAULT_BRANCH else f"@{upstream.address.ref}"
+    hint = f"name one: `builder {kind}s add {upstream.url}//{paths[0]}{ref}`; `--all` copies all of them"
     raise UsageError(f"{upstream.url} has {len(paths)} {kind}s there:{listed}{more}", hint=hint)
 
 
@@ -322,7 +324,7 @@ def require_name(kind: Kind, name: str) -> None:
     pattern = mod.NAME if kind == "mod" else _RECIPE_NAME
     if not pattern.fullmatch(name):
         message = f"`{name}` is not a valid {kind} name"
-        raise UsageError(message, hint="choose a name with `--as NAME`: letters, digits and -")
+        raise UsageError(message, hint="choose another name: `--as NAME`, with letters, digits and . _ + -")
 
 
 def plan_copy(project: Project, upstream: Upstream, kind: Kind, path: str, name: str, notify: Notify) -> PlannedCopy:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # The nodes of builder.yaml, and work on all of them in parallel.
 
 _SILENT_SECONDS = 1.0
+WAIT_LONGER = f"to wait longer: `--timeout SECONDS`, or `node_timeout` in {configuration.FILE}"
 T = TypeVar("T")
 
 
@@ -50,14 +51,12 @@ def ask_machines(
     work: Callable[[str, Endpoint], T],
     seconds: float = threading.TIMEOUT_MAX,
     report: Report = ignore,
+    overdue_hint: str = "check that the machine is on and not out of memory",
 ) -> dict[str, T | BuilderError]:
     """Runs ``work`` for all nodes at once; returns the result or the BuilderError of each node. A node that does not
     answer within ``seconds`` gets a NodeError, and its thread ends with the process. Reports the missing nodes. Any
     other error of a node is raised at once."""
-    overdue = NodeError(
-        f"it did not answer within {seconds:g} s",
-        hint=f"to wait longer: `--timeout SECONDS`, or `node_timeout` in {configuration.FILE}",
-    )
+    overdue = NodeError(f"the node did not answer within {seconds:g} s", hint=overdue_hint)
     answers: dict[str, T | BuilderError] = {}
     ended = processes.in_threads({node: partial(work, node, engine) for node, engine in engines.items()})
     began = time.monotonic()
@@ -149,7 +148,7 @@ class LinkChoice:
 def choose_link(facts: MachineFacts) -> LinkChoice:
     up = [link for link in facts.links if link.is_up]
     if not up:
-        there = "no link of a RoCE device is up" if facts.links else "it has no RoCE device"
+        there = "no link of a RoCE device is up" if facts.links else "the machine has no RoCE device"
         return LinkChoice("none", "", "", (), {}, (there,))
     is_mesh = len(up) == cluster.MESH_DEVICES
     names = _COORDINATION if is_mesh else sorted((link.interface for link in up), key=_is_second)
@@ -212,7 +211,7 @@ case $hub in '~/'*) hub=$HOME/${hub#'~/'} ;; esac
 for folder in "$hub"/models--*/snapshots/*/; do
   if [ -d "$folder" ]; then echo "snapshot ${folder#"$hub"/}"; fi
 done
-command -v ip >/dev/null 2>&1 || { echo 'it has no `ip` (iproute2)' >&2; exit 1; }
+command -v ip >/dev/null 2>&1 || { echo 'the machine has no program `ip` (iproute2)' >&2; exit 1; }
 echo "addresses $(ip -j address show | tr -d '\n')"
 """
 # The files with the kernel, the driver and the GPUs.
@@ -289,7 +288,7 @@ def parse_facts(text: str, before: float, after: float) -> MachineFacts:
         clock = float(values["time"][0])
         name = values["name"][0]
     except (KeyError, ValueError, TypeError) as error:
-        raise NodeError(f"its list of interfaces cannot be read: {text.strip()[:200]!r} ({error})") from None
+        raise NodeError(f"the list of interfaces cannot be read: {text.strip()[:200]!r} ({error})") from None
     return MachineFacts(
         name=name.partition(".")[0],
         interfaces=interfaces,
@@ -343,7 +342,7 @@ def _check_interface(node: Node, name: str, facts: MachineFacts) -> Diagnosis:
     if interface is None:
         names = [each.name for each in facts.interfaces if each.is_up and each.name != "lo"]
         meant = did_you_mean(name, names, code=True) or f"interfaces that are up: {', '.join(names) or 'none'}"
-        return Diagnosis("interface", "error", f"there is no {name}", meant)
+        return Diagnosis("interface", "error", f"the machine has no interface {name}", meant)
     if not interface.is_up:
         return Diagnosis(
             "interface", "error", f"{name} is down", "check that the cable is in, and that the other end is up"
@@ -363,13 +362,13 @@ def _devices(node: Node, facts: MachineFacts) -> Iterator[Diagnosis]:
         yield Diagnosis("devices", "warning", f"builder.yaml names none of {', '.join(links)}", _DISCOVER)
     elif node.rdma is None:
         remedy = "`rdma: []` in builder.yaml states this; the nodes then talk over TCP"
-        yield Diagnosis("devices", "warning", "it has no RoCE device", remedy)
+        yield Diagnosis("devices", "warning", "the machine has no RoCE device", remedy)
     elif not node.rdma:
         yield Diagnosis("devices", "ok", "none: the nodes talk over TCP")
     for name in node.rdma or ():
         if name not in links:
-            meant = did_you_mean(name, links, code=True) or f"there are: {', '.join(links) or 'none'}"
-            yield Diagnosis("devices", "error", f"there is no {name}", meant)
+            meant = did_you_mean(name, links, code=True) or f"RoCE devices of the machine: {', '.join(links) or 'none'}"
+            yield Diagnosis("devices", "error", f"the machine has no RoCE device {name}", meant)
         elif not links[name].is_up:
             message = f"the link of {name} ({links[name].interface}) is down"
             yield Diagnosis("devices", "error", message, "check that the cable is in, and that the other end is up")
@@ -392,7 +391,7 @@ def _reach(node: Node, nodes: Sequence[Node], facts: MachineFacts) -> Iterator[D
             message = f"{other.name} ({other.address}) is in no subnet of {interface.name}"
             yield Diagnosis("subnets", "warning", message, "nodes that serve together must share a link")
             return
-    yield Diagnosis("subnets", "ok", f"none shared; {', '.join(map(str, networks))}")
+    yield Diagnosis("subnets", "ok", f"no subnet is shared: {', '.join(map(str, networks))}")
 
 
 def _ip(text: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -439,7 +438,7 @@ def check_spark(facts: SparkFacts, architectures: Mapping[str, str]) -> Iterator
         yield Diagnosis("earlyoom", "ok", "running")
     else:  # https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1358
         message = "not running: a Spark freezes when all its memory is in use"
-        remedy = "`sudo apt install earlyoom` for the whole machine; `builder run --earlyoom` for one server"
+        remedy = "`sudo apt install earlyoom` for the whole machine; `builder run RECIPE --earlyoom` for one server"
         yield Diagnosis("earlyoom", "warning", message, remedy)
 
 

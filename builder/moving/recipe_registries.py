@@ -68,7 +68,8 @@ def find_in_registry(project: Project, text: str, notify: Notify) -> str:
     matching = [path for path, stem in stems.items() if stem == wanted or stem.endswith(f"/{wanted}")]
     if not matching:
         suggestion = did_you_mean(wanted, [posixpath.basename(stem) for stem in stems.values()])
-        hint = suggestion or f"`builder recipes add {upstream.url}//{address.path}` lists the recipes there"
+        at = "" if address.ref == copies.DEFAULT_BRANCH else f"@{address.ref}"
+        hint = suggestion or f"`builder recipes add {upstream.url}//{address.path}{at}` lists the recipes there"
         raise SourceError(f"the registry {match['registry']} has no recipe {wanted}", hint=hint)
     if len(matching) > 1:
         listed = ", ".join(matching)

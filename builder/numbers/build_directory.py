@@ -45,8 +45,8 @@ def bake_targets_of(directory: BuildDirectory, platform: str) -> dict[str, dict[
     if wrong := tuple(islice(deviations(directory, platform), _TOLD)):
         location = Location(f"{directory.shown}/{making.FILE}")
         message = tuple(Problem(location, f"{what} does not have the form that builder writes") for what in wrong)
-        hint = "the file was not run; `git log` shows who changed the file, `git checkout` restores it"
-        raise FileProblemsError(message, hint=hint)
+        hint = f"the file was not run; `git log {location.file}` shows its changes"
+        raise FileProblemsError(message, hint=f"{hint}, `git checkout HEAD -- {location.file}` restores it")
     return dict(_expected_targets(directory, platform))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from builder.base.errors import BuilderError, ImageStateError, TransferError
 from builder.base.events import Message
-from builder.base.values import dataclass
+from builder.base.values import dataclass, replace
 from builder.definitions import configuration
 from builder.engine import archives, images, transfer
 from builder.engine.registry import auth_headers, manifest_digest, manifest_fingerprint
@@ -158,8 +158,7 @@ def pull(
         details = images.inspect_image(endpoint, pulled)
         if details is None or images.fingerprint(details) != recorded.fingerprint:
             message = f"{pulled} is not the image that images.lock records for {name}, so it was not kept"
-            hint = f"`builder rebuild {name}` builds it again from its build directory, unless it was adopted"
-            raise ImageStateError(message, hint=hint)
+            raise ImageStateError(message, hint=adopted.way_back(name, replace(recorded, digest=None)))
         images.tag_image(endpoint, pulled, str(name))
     return layers
 

@@ -58,7 +58,8 @@ def named_number(project: Project, lock: Lock, text: str) -> tuple[ImageName, Nu
     repository_name = named_repository(project, lock, name if colon else text)
     record = lock.images.get(repository_name) if repository_name else None
     if repository_name is None or record is None:
-        raise UsageError(f"images.lock has no image `{text}`", hint=_HINT)
+        builds = f"`builder build {name if colon else text}` builds the first one; " if repository_name else ""
+        raise UsageError(f"images.lock has no image `{text}`", hint=builds + _HINT)
     if not colon or number == "latest":
         number = str(record.current or "")
     if not number.isdecimal() or len(number) > 18 or int(number) not in record.numbers:

@@ -118,13 +118,15 @@ _CHANNEL = re.compile(rb'^ *channel *= *"([^"]*)"', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Named:
-    """The named versions of one package, and the source of the name in ``by`` (``vllm 0.33.0 (4ba787ec9abc)``)."""
+    """The named versions of one package, and the source of the name in ``by`` (``vllm 0.33.0 (4ba787ec9abc)``), which
+    ``requires`` or ``contains`` the package."""
 
     specifiers: SpecifierSet
     by: str
+    verb: str = "requires"
 
     def text(self, package: str) -> str:
-        return f"{self.by} requires {package}{self.specifiers}"
+        return f"{self.by} {self.verb} {package}{self.specifiers}"
 
 
 def read_named_versions(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> dict[str, Named]:
@@ -141,7 +143,8 @@ def read_named_versions(definition: ImageDefinition, pins: Pins, resolver: Resol
 
 def installed(packages: Iterable[LockedPackage], by: str) -> dict[str, Named]:
     """The installed versions of ``PACKAGES`` in an image, by package."""
-    return {package.name: Named(only(package.version), by) for package in packages if package.name in PACKAGES}
+    named = (package for package in packages if package.name in PACKAGES)
+    return {package.name: Named(only(package.version), by, "contains") for package in named}
 
 
 def flashinfer_tag(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> str:
@@ -218,7 +221,7 @@ def _of_lines(lines: Iterable[str], definition: ImageDefinition, by: str) -> dic
 _REQUIREMENT_FILE = re.compile(r"(?:.*/)?(?:requirements[^/]*\.(?:txt|in)|requirements/.*\.(?:txt|in))")
 _ADDED = re.compile(r"\+(?P<indent>\s*)(?P<text>[A-Za-z0-9][^#]*)")
 _BUILT = frozenset(image.PACKAGES_BUILT_FROM["flashinfer"])
-_HINT = "write the version that the pinned vllm requires, or remove the requirement"
+_HINT = "write that version, or remove the requirement"
 _HINT_FOR_PATCHES = (
     "packages come from the commit without its patches: remove the patch, or use a commit that contains the patch"
 )

@@ -89,8 +89,9 @@ def _pulled(endpoint: Endpoint, pin: BasePin, platform: str, report: Report) -> 
     report(Message(f"pulling {pin.requested}, to read its contents"))
     path, _, digest = reference(pin).partition("@")
     if not digest:
-        message = f"{path} differs from the pinned image, and no registry has the pinned image"
-        raise SourceError(message, hint="to pin the base again: `builder lock --update base`")
+        message = f"this engine no longer has the pinned image of {path}, which came from no registry"
+        pins = "pin the image that has this name now: `builder lock DEFINITION --update base`"
+        raise SourceError(message, hint=f"load the pinned image again (`docker load`); or {pins}")
 
     def on_progress(progress: LayerProgress) -> None:
         report(TransferProgress(path, progress.current, progress.total))

@@ -59,11 +59,12 @@ def stale_chain(lock: Lock, chain: Chain) -> dict[str, tuple[str, ...]]:
     return names
 
 
-def refuse_stale(lock: Lock, chain: Chain) -> None:
-    """Raises LockError if ``chain`` has a missing or stale pin."""
+def refuse_stale(lock: Lock, chain: Chain, platform: str | None = None) -> None:
+    """Raises LockError if ``chain`` has a missing or stale pin. ``platform`` is the one that the user typed."""
     for definition, names in stale_chain(lock, chain).items():
         message = f"images.lock does not cover {', '.join(sorted(names))} of {definition} on {chain[-1].platform}"
-        raise LockError(message, hint=f"run `builder lock {definition}`, then commit images.lock")
+        typed = f" --platform {platform}" if platform else ""
+        raise LockError(message, hint=f"run `builder lock {definition}{typed}`, then commit images.lock")
 
 
 def _inherited_from(definition: ImageDefinition, pins: Pins, inherited: pinning.Inherited) -> pinning.Inherited:
@@ -82,9 +83,9 @@ def _update_of_each(chains: Sequence[Chain], update: Update) -> dict[str, dict[s
         having = [[each for each in chain if name in pinning.pin_names(each)] for chain in chains]
         if not any(having):
             sources = {source for chain in chains for definition in chain for source in pinning.pin_names(definition)}
-            targets = ", ".join(dict.fromkeys(chain[-1].name for chain in chains))
-            message = f"{targets} has no source `{name}`"
-            raise UsageError(message, hint=f"its sources: {', '.join(sorted(sources))}; see `sources:` in image.yaml")
+            targets = list(dict.fromkeys(chain[-1].name for chain in chains))
+            message = f"{', '.join(targets)} {'has' if len(targets) == 1 else 'have'} no source `{name}`"
+            raise UsageError(message, hint=f"sources: {', '.join(sorted(sources))}; see `sources:` in image.yaml")
         for definitions in filter(None, having):
             updates[definitions[-1].name][name] = ref
     return updates

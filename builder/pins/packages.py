@@ -108,7 +108,7 @@ def committed(reach: Access, definitions: Iterable[ImageDefinition], package: st
     address = next((by_name[package].git for by_name in sources if package in by_name), "")
     if not address:
         message = f"`{ref}` is not a version, and no definition takes {package} from git"
-        raise UsageError(message, hint=f"write a release of {package} as 1.2.3 or {package}=1.2.3")
+        raise UsageError(message, hint=f"write a release as `{package}=1.2.3`")
     pin = mirror.resolve_ref(mirror.locate(reach.mirrors, address, reach.say), ref)
     label = f"{package} {ref[:12] if ref == pin.commit else ref}"
     return Package(pin.version, label, _of_commit(reach, address, pin.commit, package))

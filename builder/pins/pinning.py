@@ -211,7 +211,7 @@ def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | N
             raise UsageError(message, hint="to move both together: `--update base`")
         accepts, fits = "no value", ref is None
         if name == "base" and not images.split_day(str(definition.base))[1]:
-            accepts = "a day or a tag, such as base=2026-09-20; `builder bases` lists the days"
+            accepts = f"a day or a tag, such as base=2026-09-20; `builder bases {definition.name}` lists the days"
             fits = ref is None or bool(re.fullmatch(r"\w[\w.-]*", ref, re.ASCII))
         elif name in definition.wheel_sources:
             accepts, fits = f"a version, such as {name}=1.2.3", ref is None or parse_version(ref) is not None
@@ -220,6 +220,8 @@ def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | N
         if not fits:
             message = f"`--update {name}={ref}`: {name} of {definition.name} accepts {accepts}"
             hint = f"write the value in dockerfiles/{definition.name}/image.yaml, then use `--update {name}`"
+            if name in definition.git_sources:
+                hint = f"a build uses the commit that is checked out in {definition.git_sources[name].checkout}"
             raise UsageError(message, hint=hint)
 
 
@@ -466,7 +468,8 @@ def _to_run(task: _Task, wants: PythonRequirements, pins: Pins, inherited: Seque
     )
     resolved = _closure(task, request, inherited)
     if misfit := agreement.misfit_kernels((*inherited, *resolved.pin.packages)):
-        raise SourceError(misfit, hint="set a version that fits under `python.packages` in image.yaml")
+        where = f"`python.packages` in dockerfiles/{definition.name}/image.yaml"
+        raise SourceError(misfit, hint=f"write a version that fits into {where}")
     if as_of and (resolved.pin.undated or not resolved.pin.as_of):
         undated = ", ".join(resolved.pin.undated) or "all packages"
         resolver.say(f"{definition.name}: no upload dates for {undated}; these may be newer than {as_of[:10]}")

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def load_vendored(project: Project, definition: str, pins: Pins, fresh: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The diff of every patch in ``pins`` by its SHA-256. ``fresh`` patches are not on the disk yet. Raises LockError
-    if a file is missing or was edited."""
+    """The diff of every patch in ``pins`` by its SHA-256. ``fresh`` patches are not on the disk yet. Raises the errors
+    of `patch_content`."""
     return {
         patch.sha256: patch_content(project, definition, source, patch, fresh) for source, patch in _patches_of(pins)
     }
@@ -35,17 +35,28 @@ def load_vendored(project: Project, definition: str, pins: Pins, fresh: Mapping[
 def patch_content(
     project: Project, definition: str, source: str, patch: SourcePatch, fresh: Mapping[str, bytes]
 ) -> bytes:
-    """The diff of one patch of ``source``. Raises the errors of `load_vendored`."""
+    """The diff of one patch of ``source``. Raises LockError if its file is missing or was edited."""
     if patch.sha256 in fresh:
         return fresh[patch.sha256]
-    return _read(project, patch_file(project, definition, source, patch), patch)
+    path = patch_file(project, definition, source, patch)
+    file = project.relative(path)
+    try:
+        content = files.read_plain_file(below_project(project.root, path).resolve(), LARGEST_PATCH)
+    except OSError as error:
+        hint = f"restore the file with git{'; a build fetches a missing one again' if patch.is_pull else ''}"
+        raise LockError(f"{file}, {_kind(patch)}, cannot be read: {error.strerror}", hint=hint) from None
+    if hashlib.sha256(content).hexdigest() != patch.sha256:
+        message = f"{file} was edited and no longer matches {_kind(patch)} pinned in images.lock"
+        pins = f"; to pin the edited patch: `builder lock {definition}`" if patch.is_file else ""
+        raise LockError(message, hint=f"restore it: `git checkout HEAD -- {file}`{pins}")
+    return content
 
 
 def vendored_faults(project: Project, definition: str, pins: Pins) -> Iterator[LockError]:
     for source, patch in _patches_of(pins):
         try:
             if patch.name != LOCAL_CHANGES:
-                _read(project, patch_file(project, definition, source, patch), patch)
+                patch_content(project, definition, source, patch, {})
         except LockError as error:
             yield error
 
@@ -74,23 +85,8 @@ def _patches_of(pins: Pins) -> Iterator[tuple[str, SourcePatch]]:
             yield name, patch
 
 
-def _read(project: Project, path: Path, patch: SourcePatch) -> bytes:
-    file = project.relative(path)
-    try:
-        content = files.read_plain_file(below_project(project.root, path).resolve(), LARGEST_PATCH)
-    except OSError as error:
-        raise LockError(f"{file}, {_kind(patch)}, cannot be read: {error.strerror}", hint=_HINT) from None
-    if hashlib.sha256(content).hexdigest() != patch.sha256:
-        message = f"{file} was edited and no longer matches {_kind(patch)} pinned in images.lock"
-        raise LockError(message, hint=f"restore it: `git checkout HEAD -- {file}`")
-    return content
-
-
 def _kind(patch: SourcePatch) -> str:
     return f"the vendored patch of {patch.label}" if patch.is_pull else f"the {patch.label}"
-
-
-_HINT = "restore the file with git, or fetch the current pull request: `builder lock --update SOURCE`"
 
 
 def refetch_pull(
@@ -116,15 +112,17 @@ def refetch_pull(
                     raise LockError(f"{source.checkout} changed during this command", hint="run the command again")
                 fetched[patch.sha256] = diff
             elif patch.sha256 in missing and patch.is_pull:
-                fetched[patch.sha256] = _fetch(project, source.git, pin, patch, tuple(earlier), report)
+                moves = f"`builder lock {definition.name} --update {name}`"
+                hint = f"restore the file with git, or move {name} and its pull requests: {moves}"
+                fetched[patch.sha256] = _fetch(project, source.git, pin, patch, tuple(earlier), report, hint)
             earlier.append((patch, patch_content(project, definition.name, name, patch, {**fresh, **fetched})))
     return fetched
 
 
 def _fetch(
-    project: Project, url: str, pin: GitPin, pull: SourcePatch, earlier: tuple[Vendored, ...], report: Report
+    project: Project, url: str, pin: GitPin, pull: SourcePatch, earlier: tuple[Vendored, ...], report: Report, hint: str
 ) -> bytes:
-    """The patch of a pull request at its pinned head. Raises LockError."""
+    """The patch of a pull request at its pinned head. Raises LockError with ``hint``."""
     from builder.sources import mirror, pulls
 
     name = f"pull request {pull.number} of {pull.repository or pin.git} at {pull.head[:12]}"
@@ -137,11 +135,11 @@ def _fetch(
         now, diff = pulls.vendor(mirror.locate(project.mirrors, url, notify), pull, pin.commit, earlier)
     except SourceError as error:
         message = f"the project does not have the patch of {name}, and it cannot be fetched: {error.message}"
-        raise LockError(message, hint=_HINT) from None
+        raise LockError(message, hint=hint) from None
     if now.sha256 != pull.sha256:
         raise LockError(
             f"{name} now gives a different patch, with SHA-256 {now.sha256[:12]}, but {pull.sha256[:12]} is pinned",
-            hint=_HINT,
+            hint=hint,
         )
     notify(f"{name} still gives the pinned patch: its SHA-256 is {pull.sha256[:12]}…")
     return diff

@@ -195,7 +195,7 @@ def _command(recipe: Recipe, command: ServeCommand) -> str:
         is_same = not command.is_script and rendered.words == command.words
     if not is_same:
         message = f"{recipe.file}: other launchers do not know `model_revision`, and it cannot be added to this command"
-        raise UsageError(message, hint="write --revision into the command")
+        raise UsageError(message, hint=f"write `--revision {recipe.revision}` into the command")
     return text
 
 

@@ -112,8 +112,7 @@ def ask_image(
     engine lacks the image or its vLLM cannot answer."""
     details = images.inspect_image(workspace.engine, image)
     if details is None:
-        message = f"the engine has no image {image}"
-        raise ImageStateError(message, hint=f"get it with `builder pull {image}` or `builder build`")
+        raise ImageStateError(f"the engine has no image {image}")
     questions = {recipe.file: each for recipe in recipes if (each := question(recipe, overrides, extra))}
     keys = {file: key_of(asked_words) for file, (asked_words, _) in questions.items()}
     cache = workspace.project.state / _FILE

@@ -187,10 +187,14 @@ def served_weights(
     made = checkpoints_lock.read_checkpoints_lock(project).find(name.name, name.revision) if name else None
     if name is None or made is None:
         what = name.short if name else f"the checkpoint {recipe.checkpoint}"
+        if name:
+            pairs = f"`builder pair {recipe.model} {selection.name} --checkpoint {name.name}`"
+            hint = f"restore checkpoints.lock with git; or `builder checkpoints build {name.name}`, then {pairs}"
+            raise ImageStateError(f"{recipe.file} serves {what}, which checkpoints.lock does not have", hint=hint)
         message = f"{recipe.file} serves {what}, which has not been built yet"
-        raise ImageStateError(message, hint=f"`builder checkpoints build {name.name if name else recipe.checkpoint}`")
+        raise ImageStateError(message, hint=f"`builder checkpoints build {recipe.checkpoint}` builds it")
     if isinstance(selection, SelectedImage):
-        hint = f"`builder build {recipe.file}` bakes the mods that the checkpoint needs"
+        hint = f"`builder build {recipe.file}` builds an image with the mods that the checkpoint needs"
         _require_mods(selection.name, selection.record, name, made, hint)
     return _of_checkpoint(project, environ, recipe, name, made)
 
@@ -225,9 +229,7 @@ def _serving(recipe: Recipe, model: str, *volumes: str) -> Recipe:
     return replace(recipe, command=command, defaults=defaults, volumes=(*recipe.volumes, *volumes), revision=None)
 
 
-def _require_mods(
-    image: str, record: NumberedImage, name: CheckpointName, made: CheckpointRevision, hint: str = ""
-) -> None:
+def _require_mods(image: str, record: NumberedImage, name: CheckpointName, made: CheckpointRevision, hint: str) -> None:
     if lacking := [mod for mod in made.mods if mod not in record.mods]:
         raise ConflictError(f"{image} does not contain {', '.join(lacking)}, which {name.short} needs", hint=hint)
 
@@ -260,7 +262,7 @@ def missing_weights(project: Project, environ: Mapping[str, str], lock: Lock, mo
     return f"{model} is paired with {name.short}, which is not on this machine: {builds}"
 
 
-def named_weights(project: Project, text: str, model: str, image: NumberedImage) -> CheckpointName:
+def named_weights(project: Project, text: str, model: str, image: ImageName, record: NumberedImage) -> CheckpointName:
     """The checkpoint called ``text``: ``NAME``, or ``NAME@`` and the first digits of a revision. Raises UsageError for
     a checkpoint of another model, ConflictError for an image without a mod that the checkpoint needs."""
     name, _, start = text.partition("@")
@@ -281,7 +283,8 @@ def named_weights(project: Project, text: str, model: str, image: NumberedImage)
     if revision.model != model:
         raise UsageError(f"{name} is a checkpoint of {revision.model}, not of {model}")
     chosen = checkpoints_lock.CheckpointName(name, matching[0])
-    _require_mods("the image", image, chosen, revision)
+    mods = " ".join(f"--mod {each}" for each in revision.mods)
+    _require_mods(str(image), record, chosen, revision, f"`builder build TARGET {mods}` builds an image with them")
     return chosen
 
 
@@ -291,7 +294,7 @@ def weights_of_checkpoint(
     """The checkpoint called ``text``, even if another one is paired. Raises the errors of `named_weights`, and
     ImageStateError if the checkpoint is not on this machine."""
     recipe = selection.recipe
-    name = named_weights(project, text, recipe.model or "", selection.record)
+    name = named_weights(project, text, recipe.model or "", selection.image, selection.record)
     made = checkpoints_lock.read_checkpoints_lock(project).checkpoints[name.name][name.revision]
     return _of_checkpoint(project, environ, replace(recipe, checkpoint=None), name, made)
 
@@ -380,7 +383,10 @@ def copy_destination(environ: Mapping[str, str], node: Node) -> CopyDestination:
     parts = urlsplit(address)
     if parts.scheme != "ssh" or not parts.hostname or parts.netloc.startswith("-") or "@-" in parts.netloc:
         message = f"node {node.name} is reached at {address}, but models are copied over ssh"
-        hint = f"set the engine of {node.name} to ssh://USER@HOST in builder.yaml, or run `builder download` there"
+        hint = (
+            f"set the engine of {node.name} to ssh://USER@HOST in builder.yaml, or run the same `builder download` on"
+            " that machine, without `--to`"
+        )
         raise UsageError(message, hint=hint)
     home = (node.models or ".cache/huggingface").removeprefix("~/").rstrip("/")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname

@@ -320,11 +320,12 @@ def _require_image(selection: ServedImage, engines: Sequence[Endpoint]) -> tuple
     name = selection.name
     is_numbered = isinstance(selection, SelectedImage)
     expected = selection.record.fingerprint if isinstance(selection, SelectedImage) else ""
-    details, problems = [], []
+    details, problems, moved, lacking = [], [], [], []
     for engine in engines:
         image = images.inspect_image(engine, name)
         if image is None:
             problems.append(f"{name} is missing from {f'node {engine.node}' if engine.node else 'this engine'}")
+            lacking.append(engine.node)
             continue
         expected = expected or images.fingerprint(image)
         if images.fingerprint(image) == expected:
@@ -332,26 +333,31 @@ def _require_image(selection: ServedImage, engines: Sequence[Endpoint]) -> tuple
         elif is_numbered:
             where = f"on node {engine.node}" if engine.node else "in this engine"
             problems.append(f"{name} is not the image that images.lock records: its tag was moved {where}")
+            moved.append(engine.node)
         else:
             problems.append(f"{name} on node {engine.node} is a different image than on the first node")
+            lacking.append(engine.node)
     if problems:
-        hint = _way_to(selection, on_nodes=any(engine.node for engine in engines))
+        hint = _way_to(selection, moved, [*moved, *lacking])
         raise ImageStateError("\n".join([f"{problems[0]}: nothing was started", *problems[1:]]), hint=hint)
     return tuple(details), expected
 
 
-def _way_to(selection: ServedImage, *, on_nodes: bool) -> str:
-    """The ways to get an image that an engine lacks."""
-    name, recipe = selection.name, selection.recipe
+def _way_to(selection: ServedImage, moved: Sequence[str], lacking: Sequence[str]) -> str:
+    """The ways to get an image that the nodes ``lacking`` do not have, or this engine if a name is empty. On the nodes
+    ``moved``, its name belongs to another image."""
+    name, recipe, nodes = selection.name, selection.recipe, " ".join(lacking)
     if isinstance(selection, UnnumberedImage):
-        if on_nodes:
-            return f"`builder adopt {name}` gives it a number, and `builder copy` copies it to a node"
+        if nodes:
+            return f"`builder adopt {name}` gives it a number; then `builder copy IMAGE:N {nodes}` copies it there"
         pull = f"get it from a registry: `docker pull {name}`"
         return f"`builder build {recipe.file}` builds it, or {pull}" if selection.definition else pull
-    if on_nodes:
-        return f"`builder copy {name} NODE` copies it to a node"
+    where = f"on {', '.join(moved)}, " if nodes else ""
+    frees = f"{where}`{adopted.frees(name)}` frees the name; then " if moved else ""
+    if nodes:
+        return f"{frees}`builder copy {name} {nodes}` copies it there"
     back = adopted.way_back(selection.image, selection.record)
-    return f"{back}; `builder rollback {recipe.model or recipe.file}` goes to the previous image"
+    return f"{frees}{back}; `builder rollback {recipe.model or recipe.file}` goes to the previous image"
 
 
 def _require_usable(settings: ContainerSettings, endpoint: Endpoint, options: ContainerOptions) -> None:

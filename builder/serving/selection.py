@@ -89,9 +89,13 @@ def select_image(project: Project, lock: Lock, text: str) -> SelectedImage:
 
 
 def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
-    """Selects the numbered image for ``recipe``. Raises ImageStateError if no number was built yet."""
+    """Selects the numbered image for ``recipe``. Raises ImageStateError if there is none, or none is current."""
     name, reason = _image(lock, recipe)
     if name is None:
+        if (record := lock.images.get(recipe.repository)) and record.numbers:
+            newest = ImageName(recipe.repository, max(record.numbers))
+            message = f"no image of {recipe.repository} is current"
+            raise ImageStateError(message, hint=f"to use the newest one: `builder promote {newest}`")
         adopts = f"`builder adopt {recipe.container}` gives a number to an existing image"
         message = f"no image of {recipe.repository} has been built yet"
         raise ImageStateError(message, hint=f"`builder build {recipe.file}`; {adopts}")
@@ -137,15 +141,15 @@ def selection_warning(selection: ServedImage) -> str:
     return f"{recipe.model or recipe.name} is not paired with an image; the current image {selection.image} is used"
 
 
-def mods_warning(selection: ServedImage) -> str:
+def mods_warning(project: Project, selection: ServedImage) -> str:
     """A warning about the recipe's mods that the image does not contain; empty if it has all of them."""
     if not selection.missing_mods:
         return ""
     built_here = isinstance(selection, SelectedImage) and selection.record.adopted is None
     lacks = f"{selection.name} {'does not contain' if built_here else 'is not known to contain'}"
     bakes = f"`builder build {selection.recipe.file}` builds an image with them"
-    if isinstance(selection, UnnumberedImage) and selection.definition is None:
-        bakes = f"a definition with `base: {selection.name}` can add them"
+    if not image.of_repository(project, selection.recipe.repository):
+        bakes = f"a definition with `base: {selection.recipe.container}` can add them"
     return f"{lacks} {', '.join(selection.missing_mods)}: {bakes}"
 
 
@@ -180,8 +184,8 @@ def _recipe(project: Project, lock: Lock, text: str) -> Recipe:
         target = build_target.find_target(project, text, lock.models).recipe
         if target is None:
             message = f"`{text}` is an image definition; only a recipe or a model can be served"
-            hint = "`builder list --models` shows the models; a number of an image is written IMAGE:N"
-            raise UsageError(message, hint=hint)
+            shows = "`builder recipes list` shows the recipes, `builder list --models` the models"
+            raise UsageError(message, hint=f"{shows}; a number is written IMAGE:N")
         return target
     return recipe_of_model(project, lock, text)
 

@@ -325,7 +325,7 @@ def shared_with_gpu(endpoint: Endpoint, environ: Mapping[str, str], image: str) 
 
 # The free memory, before a server starts: a Spark without free memory does not end a process; it freezes.
 
-_FORCE = "to start it anyway: `--force`"
+_FORCE = "`--force` of `builder run` starts the server anyway"
 
 
 def require_room(workspace: Workspace, prepared: PreparedServer, leaving: Collection[Service]) -> None:
@@ -372,9 +372,10 @@ def memory_shortage(
         share += f" ({wanted}{', the default,' if wanted.share == DEFAULT_SHARE else ''} of {_gib(total)})"
     if total - needed < reserve:
         left = f"leave {_gib(max(0, total - needed))}: less than the reserve of {_gib(reserve)}"
+        less = _less(wanted, total, min(available, total - reserve))
         return (
             f"the server would take {share} of the memory of {where}, and {left}",
-            f"{_less(wanted, total, total - reserve)}; or set a smaller `reserve` in builder.yaml; {_FORCE}",
+            f"{less}; or set a smaller `reserve` in builder.yaml; {_FORCE}",
         )
     if needed > available:
         names = [(service.labels[LABEL], service.labels.get(GPU_MEMORY)) for service in others]
@@ -393,7 +394,8 @@ def _less(wanted: GpuMemory, total: int, fitting: int) -> str:
     if wanted.gibibytes:
         return f"a smaller --gpu-memory-utilization-gb fits (up to {max(0, fitting) // GIB})"
     share = math.floor(fitting / total * 100) / 100
-    return f"`--gpu-mem {share:.2f}` would fit, if the model does" if share > 0 else "no share of the memory would fit"
+    fits = f"`--gpu-mem {share:.2f}` of `builder run` would fit, if the model does"
+    return fits if share > 0 else "no share of the memory would fit"
 
 
 def _gib(size: int) -> str:

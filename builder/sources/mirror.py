@@ -473,7 +473,8 @@ def ensure_commit(repository: GitRepository, commit: str) -> None:
     except MissingError as error:
         if "unadvertised" not in error.message:
             message = f"{repository.address.url} has no commit {commit}"
-            hint = "check that the commit was pushed; after a force push, `builder lock --update SOURCE` pins another"
+            pins = "`builder lock DEFINITION --update SOURCE` pins another"
+            hint = f"check that the commit was pushed; after a force push, {pins}"
             raise MissingError(message, hint=hint) from None
         # A server older than git's protocol 2 provides only branches and tags, not other commits.
         fetch_mirror(repository, "+refs/heads/*:refs/builder/branches/*", ALL_TAGS)

@@ -97,7 +97,10 @@ def touched_files(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
     listed = run_local(NO_REPOSITORY, ["apply", "--numstat", "-z", f"-p{strip}"], patch)
     if listed.status:
         message = f"{name} is not a patch that git can read: {shorten(listed.stderr)}"
-        raise SourceError(message, hint="the file was edited by hand or truncated: create the patch again")
+        hint = "the file was edited by hand or truncated: create the patch again"
+        if "leading pathname component" in listed.stderr:
+            hint = "its file names lack a/ and b/: create it again with `git diff --src-prefix=a/ --dst-prefix=b/`"
+        raise SourceError(message, hint=hint)
     entries = listed.output.decode("utf-8", "replace").split("\0")
     changed = {entry.split("\t", 2)[2] for entry in entries if entry}
     # File names without a/ and b/.

@@ -75,7 +75,7 @@ def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wh
         wheel = _suitable(request, wheels)
     if wheel is None:
         message = f"the index no longer has the pinned wheel of {request.requirement}"
-        raise SourceError(message, hint="to pin another wheel: `builder lock --update SOURCE`")
+        raise SourceError(message, hint="to pin another wheel: `builder lock DEFINITION --update SOURCE`")
     return wheel
 
 

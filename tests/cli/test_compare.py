@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,6 +45,19 @@ def test_a_difference_is_printed_and_is_json(
     json_outputs.parsed("compare", _printed(result, capsys))
 
 
+@pytest.mark.slow
+def test_more_texts_are_counted_from_the_texts_of_this_run(capsys: pytest.CaptureFixture[str]) -> None:
+    first = rate(Behaviour(rater=rater()))
+    likeness = compare(first, Behaviour(rater=rater()))
+    total = likeness.totals[0]
+    twice = replace(total.compared, verdict="cannot tell", needed=2 * total.texts)
+    result = kept(first, replace(likeness, verdict="cannot tell", totals=(replace(total, compared=twice),)))
+    for times, said in ((1, "`--times 2` uses enough"), (3, "`--times 6` uses enough"), (60, "not even `--times 100`")):
+        outcome = replace(result.outcome, sampling={**result.outcome.sampling, "times": times})
+        measure_cli.print_likeness(replace(result, outcome=outcome), "")
+        assert said in capsys.readouterr().err
+
+
 def _printed(result: KeptLikeness, capsys: pytest.CaptureFixture[str]) -> str:
     from builder.cli.output import print_json
 
@@ -59,7 +73,7 @@ def _printed(result: KeptLikeness, capsys: pytest.CaptureFixture[str]) -> str:
         (("small:1", "--set", "x"), "--set"),
         (("1", "chat"), "images.lock has no image `small:1`"),
         (("small:latest", "2", "chat"), "images.lock has no image `small:latest`"),
-        (("small", "2"), "a number of an image is written IMAGE:N"),
+        (("small", "2"), "a number is written IMAGE:N"),
         (("1", "--sessions", "nowhere"), "nowhere"),
     ],
 )

@@ -409,7 +409,7 @@ def test_whatever_the_system_says_is_no_bug(tmp_path: Path, number: int) -> None
 @pytest.mark.parametrize(
     ("number", "expected"),
     [
-        (errno.ENOSPC, "make room (`df -h {folder}`; `builder prune` shows which images could go)"),
+        (errno.ENOSPC, "make room (`df -h {folder}`; `builder prune --dry-run` shows which images can be removed)"),
         (errno.EDQUOT, "make room (`df -h {folder}`"),
         (errno.EIO, "check the disk that holds {folder}"),
         (errno.EROFS, "{folder} is mounted read-only"),

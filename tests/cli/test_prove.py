@@ -52,6 +52,12 @@ def printed(capsys: pytest.CaptureFixture[str], evidence: Evidence, **more: str)
     return capsys.readouterr().out.splitlines()
 
 
+def test_a_change_is_accepted_for_its_model_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """Another model of the image may have failed: without a model, nothing could be accepted."""
+    measure_cli.print_proof(ProvedImage(NAME, proof("changed", findings=(GOLDEN,)), "evidence/small/1/run.json"))
+    assert f"`builder prove small:1 {MODEL} --accept` accepts the change" in capsys.readouterr().err
+
+
 def test_one_that_is_proven_says_so_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     done = "68 conversations and 22 outputs in 1 min 02 s, 90 compared with the previous number"
     line = f"proven: {MODEL} on small:1, {done}"

@@ -110,6 +110,10 @@ def test_the_images_of_a_registry_by_date(published: Published, small: Project, 
     table = builder("bases", "small", "--newest", "3").stdout
     assert "vLLM 0.33.0 1f3a5b7c9, built from 012345678, pinned by small" in " ".join(table.split())
     assert "20260919" not in table
+    other = "linux/amd64" if shown["platform"] == "linux/arm64" else "linux/arm64"
+    none = builder("bases", "small", "--newest", "4", "--platform", other)
+    assert none.stdout.endswith(f": none of its 4 newest tags is for {other}\n")
+    assert "not read: 1 older tag; `--newest N` reads more" in none.stderr
 
 
 @pytest.mark.engine

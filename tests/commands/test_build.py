@@ -39,6 +39,7 @@ def test_a_recipe_becomes_a_numbered_image_that_serves_its_model(
     done = builder("build", "recipes/chat.yaml")
     assert done.stdout.splitlines()[0].startswith(f"built {repository}:1 in ")
     assert "  paired with Org/Model-1B" in done.stdout.splitlines()
+    assert (done.stdout + done.stderr).count("it is the first image of this repository") == 1
 
     lock = lock_file.read_lock(small.lock)
     assert (lock.images[repository].current, lock.images[repository].next) == (1, 2)

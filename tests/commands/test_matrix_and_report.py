@@ -120,7 +120,7 @@ def test_the_table_has_a_column_for_each_model_and_a_row_for_each_proof(project:
     ]
     assert [line.split() for line in lines[4:6]] == [["A", MODEL], ["B", OTHER]]
     assert lines[-2] == "of 4 pairs: 1 failed (fail), 3 never tried (-)"
-    assert lines[-1] == "to prove a missing or stale pair: `builder prove IMAGE MODEL`"
+    assert lines[-1] == "to prove a missing or stale pair: `builder prove IMAGE:N MODEL`"
     add(project, SECOND, bench(name="quick"))
     lines = run(project, "matrix").splitlines()
     assert lines[2].split()[:2] == ["bench", "quick"]

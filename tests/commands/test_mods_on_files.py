@@ -126,6 +126,9 @@ def test_credentials_are_not_written_down(community: Community) -> None:
 def test_several_are_named_and_taken_together(community: Community) -> None:
     with pytest.raises(UsageError, match="has 2 mods there:\n  mods/house\n  mods/other"):
         community.add("")
+    with pytest.raises(UsageError) as several:
+        community.add("//mods@main")
+    assert several.value.hint.startswith(f"name one: `builder mods add {community.url}//mods/house@main`")
     assert [each.name for each in community.add("", everything=True)] == ["house", "other"]
     with pytest.raises(SourceError) as caught:
         community.add("//mods/hous")
@@ -425,8 +428,9 @@ def test_all_that_is_no_version_is_told_at_once(there: ModProject) -> None:
 
 def test_mistakes_are_told_with_what_to_do(there: ModProject) -> None:
     there.add_mod("fix")
-    with pytest.raises(UsageError, match="`main` is not a version, and no definition takes vllm from git"):
+    with pytest.raises(UsageError, match="`main` is not a version, and no definition takes vllm from git") as refused:
         run(there, "main")
+    assert refused.value.hint == "write a release as `vllm=1.2.3`"
     with pytest.raises(UsageError, match="no mod `fx`"):
         run(there, "0.20.0", names=("fx",))
     there.add_mod("fix", "after: [nothing]")

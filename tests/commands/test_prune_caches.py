@@ -96,6 +96,7 @@ def test_what_was_pruned_before_leaves_nothing_either_and_what_is_only_missing_d
         images.remove_image(endpoint, f"{repository}:{number}")
     done = builder("prune", "--yes", environ=cache).stdout
     assert f"removed the compile caches of {repository}:1\n" in done
+    assert "removed 0 images" not in done
     # Number 2 may be pulled again tomorrow.
     assert numbers(cache, repository) == [2, 3, 4]
 

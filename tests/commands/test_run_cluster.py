@@ -170,6 +170,11 @@ def test_every_node_has_the_same_content_or_nothing_is_started(
     said = "its tag was moved on node two" if why == "moved" else "is missing from node two"
     assert said in done.stderr
     assert "nothing was started" in done.stderr
+    hint = " ".join(done.stderr.split())
+    assert f"`builder copy {name} two` copies it there" in hint
+    assert (f"on two, `docker tag {name} OTHER-NAME; docker image rm {name}` frees the name" in hint) == (
+        why == "moved"
+    )
     assert containers.find_container(endpoint, cluster.name) is None
     assert containers.find_container(second, cluster.name) is None
 

@@ -15,6 +15,8 @@ import pytest
 from builder.base.errors import SourceError
 from builder.engine import images, installed
 from builder.engine.client import Endpoint
+from builder.lock.model import BasePin
+from builder.pins import base_contents
 from tests.engine.conftest import Build
 
 if TYPE_CHECKING:
@@ -136,3 +138,10 @@ def test_an_image_that_only_the_engine_has(
     finally:
         images.remove_image(endpoint, name)
     assert installed.local_fingerprint(endpoint, name) is None
+
+
+def test_a_pinned_base_of_this_engine_that_is_gone_is_not_called_another_image(endpoint: Endpoint) -> None:
+    pin = BasePin("builder-test-gone:1", f"local:sha256:{'0' * 64}")
+    with pytest.raises(SourceError, match="no longer has the pinned image of builder-test-gone:1") as caught:
+        base_contents.ensure_present(endpoint, pin, "linux/amd64", lambda _: None)
+    assert "`docker load`" in caught.value.hint

@@ -424,6 +424,13 @@ def test_where_it_is_cut_off(golden: str) -> None:
     assert "git checkout HEAD -- images.lock" in error.hint
 
 
+def test_a_comment_below_the_end_is_not_a_truncated_file(golden: str) -> None:
+    lines, error = faults_of(f"{golden}\n# mine\n")
+    below = len(golden.splitlines()) + 1
+    assert lines == [f"images.lock:{below}:1: nothing may follow `...`"]
+    assert error.hint.startswith("correct these lines")
+
+
 def test_bytes_that_are_not_text_have_their_place(golden: str) -> None:
     content = golden.encode().replace("stürzt".encode(), "stürzt".encode("latin-1"))
     line = next(n for n, line in enumerate(golden.split("\n"), 1) if "stürzt" in line)

@@ -98,8 +98,10 @@ def test_a_plan_without_the_image_itself_is_refused(numbers: Kept) -> None:
     file = numbers.folder(name) / "plan.json"
     steps = json.loads(file.read_text())["steps"]
     file.write_text(json.dumps({"steps": [{**step, "name": f"x: {step['name']}"} for step in steps]}))
-    with pytest.raises(FileProblemsError, match="target image, which the plan does not contain"):
+    with pytest.raises(FileProblemsError, match="target image, which the plan does not contain") as caught:
         build_directory.bake_targets_of(build_directory.read_build_directory(numbers.project, name), PLATFORM)
+    bake_file = numbers.project.relative(numbers.folder(name) / "bake.json")
+    assert caught.value.hint.endswith(f"`git checkout HEAD -- {bake_file}` restores it")
 
 
 # What is read of a build directory that anybody may have written: its own files, and nothing through them.

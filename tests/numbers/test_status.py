@@ -11,7 +11,7 @@ import pytest
 from builder.base.errors import UsageError
 from builder.base.project import Project
 from builder.lock import lock_file
-from builder.lock.model import ImageName
+from builder.lock.model import ImageName, Lock
 from builder.numbers import status
 from tests import locks, projects
 from tests.conftest import WITHOUT_ENGINE, run_command
@@ -71,6 +71,13 @@ def test_a_definition_that_cannot_be_read_hinders_no_recipe_and_no_model(
     printed = run_command(project, *command.split(), code=code, environ=WITHOUT_ENGINE)
     assert "dockerfiles/broken" not in printed.stderr
     assert "dockerfiles/broken" in run_command(project, "list", "other-name", code=2, environ=WITHOUT_ENGINE).stderr
+
+
+@pytest.mark.parametrize("text", ["small", "small:1"])
+def test_a_definition_that_was_never_built_is_to_be_built(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match=f"images.lock has no image `{text}`") as caught:
+        status.named_number(projects.make(tmp_path), Lock(), text)
+    assert caught.value.hint.startswith("`builder build small` builds the first one; ")
 
 
 @pytest.mark.parametrize("text", ["small", "small:latest"])

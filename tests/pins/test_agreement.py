@@ -333,3 +333,12 @@ def test_ready_kernels_that_flashinfer_would_refuse_are_not_pinned(packages: dic
     found = agreement.misfit_kernels(LockedPackage(name, version, ()) for name, version in packages.items())
     assert found.startswith(told)
     assert bool(found) == bool(told)
+
+
+def test_a_parent_image_contains_a_package_and_vllm_requires_it() -> None:
+    packages = (LockedPackage("torch", "2.10.0", ()), LockedPackage("serve", "1.0", ()))
+    (named,) = agreement.installed(packages, "the image of node").values()
+    assert named.text("torch") == "the image of node contains torch==2.10.0"
+    assert (
+        agreement.Named(SpecifierSet("==2.10.0"), "vllm 0.21.0").text("torch") == "vllm 0.21.0 requires torch==2.10.0"
+    )

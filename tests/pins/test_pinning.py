@@ -497,8 +497,11 @@ def test_an_update_goes_to_the_highest_that_has_such_a_source(
 @pytest.mark.slow
 def test_stale_pins_are_refused_where_nothing_may_be_resolved(definition_pins_project: Project, lock: Lock) -> None:
     chain.refuse_stale(lock, image.load_chain(definition_pins_project, "other", PLATFORM))
-    with pytest.raises(LockError, match=f"images.lock does not cover python, vllm of one on {PLATFORM}"):
-        chain.refuse_stale(lock, image.load_chain(definition_pins_project, "top", PLATFORM))
+    top = image.load_chain(definition_pins_project, "top", PLATFORM)
+    for typed, command in ((None, "`builder lock one`"), (PLATFORM, f"`builder lock one --platform {PLATFORM}`")):
+        with pytest.raises(LockError, match=f"images.lock does not cover python, vllm of one on {PLATFORM}") as refused:
+            chain.refuse_stale(lock, top, typed)
+        assert refused.value.hint == f"run {command}, then commit images.lock"
     assert set(chain.stale_chain(lock, image.load_chain(definition_pins_project, "top", PLATFORM))) == {"one", "top"}
 
 
@@ -604,6 +607,20 @@ def test_a_wheel_goes_to_no_ref(definition_pins_project: Project, tmp_path: Path
 
 
 @pytest.mark.slow
+def test_a_checkout_goes_to_no_ref(definition_pins_project: Project, tmp_path: Path) -> None:
+    definition_pins_define(definition_pins_project, "own", "base: debian:bookworm-slim\nsources: {vllm: {path: own}}\n")
+    with pytest.raises(UsageError, match="`--update vllm=main`: vllm of own accepts no value") as caught:
+        pinning.resolve_missing(
+            load(definition_pins_project, "own"),
+            Pins(DEFINITION_PINS_BASE),
+            (),
+            definition_pins_resolver(definition_pins_project, index(tmp_path)),
+            {"vllm": "main"},
+        )
+    assert caught.value.hint == f"a build uses the commit that is checked out in {definition_pins_project.root / 'own'}"
+
+
+@pytest.mark.slow
 def test_a_definition_without_vllm_says_what_it_has(definition_pins_project: Project, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="other has no source `vllm`") as raised:
         chain.resolve_missing(
@@ -612,7 +629,7 @@ def test_a_definition_without_vllm_says_what_it_has(definition_pins_project: Pro
             [image.load_chain(definition_pins_project, "other", PLATFORM)],
             {"vllm": "0.31.0"},
         )
-    assert raised.value.hint == "its sources: base; see `sources:` in image.yaml"
+    assert raised.value.hint == "sources: base; see `sources:` in image.yaml"
 
 
 @pytest.mark.slow

@@ -92,6 +92,13 @@ def test_what_was_never_built_says_how_to(project: Project) -> None:
     assert caught.value.hint == f"`builder build recipes/chat.yaml`; {adopts}"
 
 
+def test_numbers_of_which_none_is_current_need_no_build(project: Project) -> None:
+    lock = Lock(images={"small": Repository(3, None, numbers={1: locks.numbered(), 2: locks.numbered()})})
+    with pytest.raises(ImageStateError, match="no image of small is current") as caught:
+        select_any(project, lock, "chat")
+    assert caught.value.hint == "to use the newest one: `builder promote small:2`"
+
+
 def served(project: Project, container: str, lock: Lock) -> str:
     """The image that serves a recipe of this container, with the reason where it has a number."""
     projects.add_recipe(project.root, "other", container, "Org/Other", [])
@@ -142,14 +149,27 @@ def test_an_adopted_image_whose_vllm_is_for_the_cpu_gets_no_gpu(project: Project
 def test_what_an_image_lacks_or_cannot_promise_is_told(project: Project) -> None:
     lock = Lock(images={"small": Repository(2, 1, numbers={1: locks.numbered()})})
     selection = select_any(project, lock, "chat")
-    assert mods_warning(selection) == (
+    assert mods_warning(project, selection) == (
         "small:1 does not contain mods/template: `builder build recipes/chat.yaml` builds an image with them"
     )
     whole = Lock(images={"small": Repository(2, 1, numbers={1: locks.numbered({"template": "sha256:0"})})})
-    assert mods_warning(select_any(project, whole, "chat")) == ""
+    assert mods_warning(project, select_any(project, whole, "chat")) == ""
     unnumbered = select_any(project, Lock(), "chat")
     assert "small has no number" in selection_warning(unnumbered)
-    assert "`builder build recipes/chat.yaml` builds an image with them" in mods_warning(unnumbered)
+    assert "`builder build recipes/chat.yaml` builds an image with them" in mods_warning(project, unnumbered)
+
+
+@pytest.mark.parametrize(
+    "numbers", [{}, {1: replace(locks.numbered(), definition="", adopted=Adoption("host/vllm:v1"))}]
+)
+def test_no_build_adds_mods_to_an_image_without_a_definition(
+    project: Project, numbers: dict[int, NumberedImage]
+) -> None:
+    projects.add_recipe(project.root, "other", "host/vllm", "Org/Other", ["mods/template"])
+    lock = Lock(images={"host/vllm": Repository(2, 1, numbers=numbers)} if numbers else {})
+    assert mods_warning(project, select_any(project, lock, "other")).endswith(
+        " is not known to contain mods/template: a definition with `base: host/vllm` can add them"
+    )
 
 
 @pytest.mark.parametrize("recipe", [None, "recipes/gone.yaml"])

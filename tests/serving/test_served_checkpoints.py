@@ -41,6 +41,7 @@ command: |
   vllm serve {{model}} --port 8000{more}
 """
 MOD = "enable-hybrid-int4fp8"
+SMALL = ImageName("small", 2)
 COMMIT = "1" * 40
 
 
@@ -202,20 +203,21 @@ def test_a_checkpoint_replaces_the_weights_that_a_command_names(kitchen: Kitchen
 
 def test_a_checkpoint_that_was_never_built_is_not_served(kitchen: Kitchen) -> None:
     with pytest.raises(UsageError, match="the checkpoint hybrid has not been built yet"):
-        model_weights.named_weights(kitchen.project, "hybrid", MODEL, lock().images["small"].numbers[2])
+        model_weights.named_weights(kitchen.project, "hybrid", MODEL, SMALL, lock().images["small"].numbers[2])
 
 
 def test_pair_takes_a_checkpoint_by_the_beginning_of_its_revision(kitchen: Kitchen) -> None:
     built = kitchen.build()
     image = lock().images["small"].numbers[2]
     for name in ("hybrid", f"hybrid@{built.name.revision[:7]}", str(built.name)):
-        assert model_weights.named_weights(kitchen.project, name, MODEL, image) == built.name
+        assert model_weights.named_weights(kitchen.project, name, MODEL, SMALL, image) == built.name
     with pytest.raises(UsageError, match="no checkpoint is called `other`"):
-        model_weights.named_weights(kitchen.project, "other", MODEL, image)
+        model_weights.named_weights(kitchen.project, "other", MODEL, SMALL, image)
     with pytest.raises(UsageError, match="is a checkpoint of Org/Model-int4, not of Org/Else"):
-        model_weights.named_weights(kitchen.project, "hybrid", "Org/Else", image)
-    with pytest.raises(ConflictError, match="does not contain"):
-        model_weights.named_weights(kitchen.project, "hybrid", MODEL, replace(image, mods={}))
+        model_weights.named_weights(kitchen.project, "hybrid", "Org/Else", SMALL, image)
+    with pytest.raises(ConflictError, match=f"small:2 does not contain {MOD}, which hybrid@") as refused:
+        model_weights.named_weights(kitchen.project, "hybrid", MODEL, SMALL, replace(image, mods={}))
+    assert refused.value.hint == f"`builder build TARGET --mod {MOD}` builds an image with them"
 
 
 def test_a_rollback_tells_that_the_weights_are_gone(kitchen: Kitchen) -> None:
@@ -361,3 +363,7 @@ def test_a_model_that_is_no_checkpoint_has_no_source(kitchen: Kitchen) -> None:
 def test_a_checkpoint_that_was_not_made_is_told(kitchen: Kitchen) -> None:
     with pytest.raises(ImageStateError, match="serves the checkpoint hybrid, which has not been built yet"):
         weights(kitchen)
+    kitchen.build()
+    with pytest.raises(ImageStateError, match="serves hybrid@1{12}, which checkpoints.lock does not have") as lost:
+        weights(kitchen, revision=f"hybrid@{'1' * 40}")
+    assert "`builder pair Org/Model-int4 small:2 --checkpoint hybrid`" in lost.value.hint

@@ -93,11 +93,18 @@ def test_a_share_that_leaves_the_machine_too_little() -> None:
         "the server would take 114.0 GiB (0.95 of 120.0 GiB) of the memory of this machine, and leave 6.0 GiB: "
         "less than the reserve of 8.0 GiB"
     )
-    assert "`--gpu-mem 0.93` would fit" in told[1]
+    assert "`--gpu-mem 0.93` of `builder run` would fit" in told[1]
     assert "`reserve` in builder.yaml" in told[1]
     assert "--force" in told[1]
     assert shortage(GpuMemory(0.95), 116, reserve=6 * GIB) is None
     assert shortage(GpuMemory(0.93), 116) is None
+
+
+def test_the_share_in_the_hint_fits_beside_the_other_server() -> None:
+    told = shortage(GpuMemory(0.95), 20.5, (server("large", "0.8"),))
+    assert told is not None
+    assert told[1].startswith("`--gpu-mem 0.17` of `builder run` would fit")
+    assert shortage(GpuMemory(0.17), 20.5, (server("large", "0.8"),)) is None
 
 
 def test_an_amount_that_leaves_the_machine_too_little() -> None:
@@ -114,7 +121,7 @@ def test_a_second_server_beside_one_that_has_taken_most_of_it() -> None:
         "the server needs 60.0 GiB (0.5 of 120.0 GiB), and this machine has 20.5 GiB of memory available "
         "beside large (GPU memory: 0.8)"
     )
-    assert told[1].startswith("`builder stop large` makes room; `--gpu-mem 0.17` would fit, if the model does; ")
+    assert told[1].startswith("`builder stop large` makes room; `--gpu-mem 0.17` of `builder run` would fit")
     assert shortage(GpuMemory(0.17), 20.5, (server("large", "0.8"),)) is None
 
 

@@ -86,7 +86,7 @@ def test_a_pinned_base_that_no_registry_gives(alive: Endpoint) -> None:
     assert isinstance(error, BuildFailedError)
     assert "debian:bookworm-slim@sha256:3783cc" in error.message
     assert "no such host" in error.message
-    assert "`builder lock --update base`" in error.hint
+    assert "`builder lock DEFINITION --update base`" in error.hint
 
 
 def test_a_dockerfile_that_cannot_be_read(alive: Endpoint) -> None:

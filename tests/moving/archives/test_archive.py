@@ -169,6 +169,15 @@ def _about(**values: Any) -> Change:
     return change
 
 
+def _lock(content: bytes) -> Change:
+    def change(files: dict[str, bytes]) -> None:
+        about = json.loads(files[archive.ABOUT])
+        about["files"][archive.LOCK] = digest(content).removeprefix("sha256:")
+        files |= {archive.LOCK: content, archive.ABOUT: json.dumps(about).encode()}
+
+    return change
+
+
 def _drop(name: str) -> Change:
     def change(files: dict[str, bytes]) -> None:
         del files[name]
@@ -214,6 +223,22 @@ def test_what_this_program_does_not_write_is_refused(tmp_path: Path, change: Cha
     rewritten(path, change)
     with pytest.raises(TransferError, match=message):
         read(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_about(version=2), "archive.json: `version`: expected 1"),
+        (_lock(b"version: 99\n...\n"), "images.lock:1:1: builder/images.lock has version 99"),
+    ],
+)
+def test_an_archive_of_another_version_is_not_damaged(tmp_path: Path, change: Change, message: str) -> None:
+    path = tmp_path / "a.tar"
+    write(path)
+    rewritten(path, change)
+    with pytest.raises(TransferError, match=f"a.tar cannot be imported: builder/{message}") as caught:
+        read(path)
+    assert caught.value.hint == "use the same version of builder on both machines, then export the image again"
 
 
 def test_what_another_program_would_obey_is_refused(tmp_path: Path) -> None:
@@ -279,10 +304,10 @@ def test_the_name_that_containerd_reads(tag: str, full: str) -> None:
 
 
 def test_a_folder_or_nothing_is_no_archive(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such file"), archive.opened(tmp_path / "none"):
-        raise AssertionError
-    with pytest.raises(UsageError, match="is not a file"), archive.opened(tmp_path):
-        raise AssertionError
+    for path, why in ((tmp_path / "none", "cannot be opened: No such file"), (tmp_path, "is not a file")):
+        with pytest.raises(UsageError, match=why) as caught, archive.opened(path):
+            raise AssertionError
+        assert caught.value.hint == "name a file that `builder export-image` wrote"
     (tmp_path / "empty.tar").touch()
     with pytest.raises(TransferError), archive.opened(tmp_path / "empty.tar"):
         raise AssertionError

@@ -40,7 +40,7 @@ def test_a_node_that_hangs_is_left_at_its_limit_and_the_others_are_known() -> No
     engines = {name: Endpoint(f"tcp://{name}:1", (), "") for name in ("hangs1", "well", "broken", "hangs2")}
     began = time.monotonic()
     answers = machines.ask_machines(
-        engines, work, 2, lambda event: said.append(event.text) if isinstance(event, Message) else None
+        engines, work, 2, lambda event: said.append(event.text) if isinstance(event, Message) else None, "wait longer"
     )
     assert 2 <= time.monotonic() - began < 30
     assert list(answers) == list(engines)
@@ -48,7 +48,7 @@ def test_a_node_that_hangs_is_left_at_its_limit_and_the_others_are_known() -> No
     assert isinstance(answers["broken"], EngineError)
     for name in ("hangs1", "hangs2"):
         assert isinstance(overdue := answers[name], NodeError)
-        assert overdue.message == "it did not answer within 2 s"
+        assert (overdue.message, overdue.hint) == ("the node did not answer within 2 s", "wait longer")
     assert said == ["waiting for hangs1, hangs2, for at most 2 s"]
 
 

@@ -37,15 +37,15 @@ def test_all_is_well() -> None:
     ] == [
         ("interface", "ok", "enp1s0f1np1, 192.168.177.11"),
         ("devices", "ok", "rocep1s0f1, roceP2p1s0f1"),
-        ("subnets", "ok", "none shared; 192.168.177.0/24"),
+        ("subnets", "ok", "no subnet is shared: 192.168.177.0/24"),
     ]
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("enp1s0f1np2", "there is no enp1s0f1np2 → did you mean `enp1s0f1np1`?"),
-        ("eth0", "there is no eth0 → interfaces that are up: enp1s0f1np1, enP2p1s0f1np1"),
+        ("enp1s0f1np2", "the machine has no interface enp1s0f1np2 → did you mean `enp1s0f1np1`?"),
+        ("eth0", "the machine has no interface eth0 → interfaces that are up: enp1s0f1np1, enP2p1s0f1np1"),
         ("enp1s0f0np0", "enp1s0f0np0 is down → check that the cable is in, and that the other end is up"),
         (
             "enP2p1s0f1np1",
@@ -61,7 +61,7 @@ def test_a_wrong_interface(name: str, message: str) -> None:
 
 def test_wrong_devices() -> None:
     assert wrong(replace(ONE, rdma=("rocep1s0f2", "rocep1s0f0"))) == [
-        ("devices", "error", "there is no rocep1s0f2 → did you mean `rocep1s0f1`?"),
+        ("devices", "error", "the machine has no RoCE device rocep1s0f2 → did you mean `rocep1s0f1`?"),
         (
             "devices",
             "error",

@@ -134,7 +134,7 @@ def test_a_folder_of_models_may_be_in_the_home(tmp_path: Path) -> None:
     "text", ["", "Welcome to spark1\n", "time 1\nname a\naddresses [{}]\n", "time x\nname a\naddresses []"]
 )
 def test_anything_else_is_an_error(text: str) -> None:
-    with pytest.raises(NodeError, match="its list of interfaces cannot be read"):
+    with pytest.raises(NodeError, match="the list of interfaces cannot be read"):
         machines.parse_facts(text, 0, 1)
 
 

@@ -48,6 +48,13 @@ def test_what_is_no_patch_is_named() -> None:
     assert e.value.hint
 
 
+def test_a_patch_without_a_and_b_is_not_called_edited() -> None:
+    diff = b"diff --git top.py top.py\nindex 7898192..6178079 100644\n--- top.py\n+++ top.py\n@@ -1 +1 @@\n-a\n+b\n"
+    with pytest.raises(SourceError, match="patch x is not a patch that git can read") as caught:
+        patches.touched_files("patch x", diff)
+    assert "its file names lack a/ and b/" in caught.value.hint
+
+
 def test_what_git_says_in_other_words_is_passed_on() -> None:
     assert patches.failures("error: corrupt patch at line 7\n", b"") == "corrupt patch at line 7"
 
