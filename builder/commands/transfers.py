@@ -136,12 +136,13 @@ def fetch_copy(workspace: Workspace, lock: Lock, name: ImageName, node: str) -> 
     transferred. Raises UsageError for an unknown node, and TransferError."""
     engine = machines.engines(workspace.project, workspace.environment, [node])[node]
     recorded = lock.images[name.repository].numbers[name.number]
+    adopted.require_present(engine, name, recorded)
     images_lock.claim_number(workspace, name, recorded.fingerprint)
     workspace.report(Message(f"copying {name} from {node}"))
     with transfer.serving(workspace.engine, workspace.environment, workspace.report) as port:
         with transfer.to_loopback(engine, port) as reached:
             source = named_registry.Registry(f"127.0.0.1:{reached}", private=True)
-            digest, _ = named_registry.push(engine, source, name, recorded, workspace.report)
+            digest = named_registry.push_for_copy(engine, source, name, workspace.report)
         here = named_registry.Registry(f"127.0.0.1:{port}", private=True)
         named_registry.pull(workspace.engine, here, name, recorded, digest, workspace.report)
     if recorded.pruned:
@@ -172,7 +173,7 @@ def _source_registry(job: _CopyJob, address: str | None) -> Iterator[tuple[named
     with transfer.serving(workspace.engine, workspace.environment, workspace.report) as port:
         source = named_registry.Registry(f"127.0.0.1:{port}", private=True)
         workspace.report(Message(f"{job.name}: copying through a registry that this machine started for the copy"))
-        yield source, named_registry.push(workspace.engine, source, job.name, job.recorded, workspace.report)[0]
+        yield source, named_registry.push_for_copy(workspace.engine, source, job.name, workspace.report)
 
 
 def _pull(job: _CopyJob, source: named_registry.Registry, digest: str, node: str, engine: Endpoint) -> PulledLayers:

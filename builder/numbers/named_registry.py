@@ -115,6 +115,13 @@ def push(
     return digest, False
 
 
+def push_for_copy(endpoint: Endpoint, registry: Registry, name: ImageName, on_progress: OnLayerProgress) -> str:
+    """Pushes a number to a `private` registry; returns the digest by which a node pulls it. Only that digest is used,
+    so the number gets no tag of its own, and what an earlier copy left there does not matter. Raises TransferError if
+    the push failed."""
+    return _push_under_name(endpoint, registry, name, f"{registry.repository(name)}:{_ARRIVING}", on_progress)
+
+
 def _existing_digest(endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage) -> str | None:
     """The digest of a number in the registry; None if it is missing. Raises TransferError if its tag has other
     content."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -98,6 +99,25 @@ def test_through_a_registry_of_its_own_only_what_lacks_moves(
     latest = images.inspect_image(node.endpoint, f"{built}:latest")
     assert latest
     assert f"{built}:2" in latest.tags
+
+
+@pytest.mark.long
+def test_what_an_earlier_copy_left_under_the_number_does_not_matter(
+    small: Project, builder: Command, built: str, node: Node, registry_image: str, endpoint: Endpoint
+) -> None:
+    registries.configure(small, nodes={"one": node.host})
+    environ = {"BUILDER_REGISTRY_IMAGE": registry_image}
+    builder("copy", f"{built}:1", "one", environ=environ)
+    # The project begins again, so its number 1 is another image. The volume of the temporary registry stays.
+    for engine in (endpoint, node.endpoint):
+        remove_all(engine, built)
+    for folder in (small.builds, small.state):
+        shutil.rmtree(folder)
+    small.lock.unlink()
+    registries.grow(small, 1, "again")
+    builder("build", "chat")
+    builder("copy", f"{built}:1", "one", environ=environ)
+    assert has(node, f"{built}:1", small)
 
 
 def test_a_node_that_is_reached_by_tcp_wants_a_registry_before_anything_moves(
