@@ -34,7 +34,7 @@ def credentials(reference: str) -> dict[str, str]:
     try:
         registry, _ = auth.resolve_repository_name(reference)
         login = auth.load_config().resolve_authconfig(registry) or {}
-    except DockerException as error:
+    except (DockerException, ValueError, AttributeError) as error:  # the last two for a damaged login
         hint = "repair ~/.docker/config.json or its credential helper, or log in again: `docker login REGISTRY`"
         message = f"the login for the registry of {reference} cannot be read: {error}"
         raise SourceError(message, hint=hint) from None

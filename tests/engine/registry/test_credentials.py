@@ -25,8 +25,17 @@ def test_the_login_comes_from_dockers_own_configuration(tmp_path: Path, monkeypa
     assert registry.auth_headers("debian:bookworm-slim") == {}
 
 
-def test_a_login_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"credsStore": "no-such-helper"}))
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"credsStore": "no-such-helper"}',
+        '{"auths": {"registry.example": {"auth": "%%%"}}}',
+        '{"auths": {"registry.example": {"auth": "YWxpY2U="}}}',
+        '{"auths": ["registry.example"]}',
+    ],
+)
+def test_a_login_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
+    (tmp_path / "config.json").write_text(content)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     with pytest.raises(SourceError, match="the login for the registry of .* cannot be read"):
         registry.auth_headers("registry.example/vllm:1")
