@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.base.errors import ImageStateError, UsageError
+from builder.base.errors import ImageContentsError, ImageStateError, UsageError
 from builder.base.project import Project
 from builder.building import work_folder
 from builder.commands import about, keeping
 from builder.engine import containers, images
 from builder.engine.client import Endpoint, environment
 from builder.lock import lock_file
-from builder.lock.model import ImageName
+from builder.lock.model import ImageName, Repository
+from builder.lock.text import dump_lock
 from builder.numbers import adopted, claims
 from tests import projects, registries, shared, spark_proc
 from tests.commands.bases_of_others import COMMITS
@@ -147,6 +149,62 @@ def test_the_same_content_again_says_which_number_it_is(
     assert "has its tag again" in builder("adopt", name).stdout
     assert builder("verify").stdout == "everything matches images.lock\n"
     assert runs.files(small) == evidence
+
+
+def test_an_image_that_has_a_number_keeps_it_and_gets_its_tag_back(
+    small: Project, endpoint: Endpoint, repository: str
+) -> None:
+    events: list[Any] = []
+    context = workspace(small, endpoint, report=events.append)
+
+    def record() -> Repository:
+        return lock_file.read_lock(small.lock).images[repository]
+
+    for tag in ("latest", "loaded", "second"):
+        load(endpoint, f"{repository}:{tag}", [{"file": f"{tag}\n".encode()}])
+    today = details_of(endpoint, f"{repository}:latest").id.removeprefix("sha256:")[:12]
+    first = keeping.adopt_image(context, f"{repository}:loaded", promote=False)
+    assert (first.image, first.already, first.restored) == (ImageName(repository, 1), False, False)
+    assert (first.current, record().current) == (ImageName(repository, 1), 1), "no other number is there"
+    renamed = f"{repository}:latest was an image without a number, now called {repository}:before-{today}"
+    assert any(renamed in event.text for event in events)
+    second = keeping.adopt_image(context, f"{repository}:second", promote=False)
+    assert (second.image.number, second.current.number, record().current) == (2, 1, 1)
+    before = small.lock.read_bytes()
+    again = keeping.adopt_image(context, f"{repository}:second")
+    assert (again.image.number, again.already, again.restored, again.current.number) == (2, True, False, 1)
+    assert small.lock.read_bytes() == before
+    with pytest.raises(ImageContentsError, match="2 is recorded without vLLM, so the image cannot be paired"):
+        keeping.adopt_image(context, f"{repository}:second", models=(MODEL,))
+    assert small.lock.read_bytes() == before
+    pruned = replace(record().numbers[2], pruned="2026-11-22T08:00:00Z")
+    lock = lock_file.read_lock(small.lock).with_image(ImageName(repository, 2), pruned)
+    small.lock.write_text(dump_lock(lock), encoding="utf-8")
+    images.remove_image(endpoint, f"{repository}:2")
+    again = keeping.adopt_image(context, f"{repository}:second")
+    assert (again.already, again.restored, again.record.pruned) == (True, True, None)
+    assert small.lock.read_bytes() == before
+    tags = images.image_tags(endpoint, [repository])
+    assert tags[f"{repository}:2"] == tags[f"{repository}:second"]
+    images.tag_image(endpoint, f"{repository}:loaded", f"{repository}:2")
+    with pytest.raises(ImageStateError, match="that tag names another image in the engine") as caught:
+        keeping.adopt_image(context, f"{repository}:second")
+    assert f"docker image rm {repository}:2" in caught.value.hint
+
+
+def test_an_image_without_a_name_gets_no_name_but_its_number(
+    small: Project, endpoint: Endpoint, repository: str
+) -> None:
+    load(endpoint, f"{repository}:loaded", [{"file": b"x\n"}])
+    loaded = details_of(endpoint, f"{repository}:loaded")
+    api_untag(endpoint, f"{repository}:loaded")
+    made = keeping.adopt_image(workspace(small, endpoint), loaded.id, repository)
+    assert made.record.adopted
+    assert made.record.adopted.image == loaded.id
+    assert made.record.size == images.disk_size(endpoint, f"{repository}:1")
+    tags = images.image_tags(endpoint, [repository])
+    assert tags == dict.fromkeys((f"{repository}:1", f"{repository}:latest"), loaded.id)
+    assert keeping.adopt_image(workspace(small, endpoint), f"{repository}:1").already
 
 
 @pytest.mark.long

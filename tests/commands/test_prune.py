@@ -5,22 +5,35 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
-from typing import Any
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from builder.base import words
 from builder.base.project import Project
-from builder.engine import bake_run, client, images
+from builder.commands import keeping
+from builder.engine import bake_run, client, images, transfer
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
-from builder.lock.model import ImageName
+from builder.lock.model import BasePin, ImageName, Pairing, Pins
 from builder.lock.text import dump_lock
-from tests import projects
+from builder.numbers import claims, images_lock
+from builder.plan import making
+from builder.plan.plan_model import Step
+from tests import projects, registries
 from tests.conftest import Command, command
 from tests.evidence import runs
+from tests.registries import Registry
 from tests.stock import BASE, labels, load, number, stock
 from tests.workspaces import workspace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 # Prune looks at every image of the engine, and the engine fails it where one goes at that moment.
 pytestmark = [pytest.mark.engine, pytest.mark.alone]
@@ -205,18 +218,14 @@ def test_images_without_a_name_that_builds_left_go(
 def test_what_changed_since_the_plan_is_left_alone(
     stocked: Project, endpoint: Endpoint, repository: str, builder: Command
 ) -> None:
-    from datetime import UTC, datetime, timedelta
-
-    from builder.commands import keeping
-
-    plan = keeping.plan_prune(workspace(stocked, endpoint, environ=os.environ), 3, timedelta(0), datetime.now(UTC))
+    planned = plan(stocked, endpoint, keep=3)
     builder("keep", "small:1")
     images.tag_image(endpoint, "debian:bookworm-slim", f"{repository}:2")
     body = {"Image": f"{repository}:3"}
     made = client.request(endpoint, "POST", "/containers/create", body=body)
     before = stocked.lock.read_bytes()
     try:
-        done = keeping.prune_images(workspace(stocked, endpoint), plan)
+        done = keeping.prune_images(workspace(stocked, endpoint), planned)
     finally:
         client.request(endpoint, "DELETE", f"/containers/{made['Id']}", query={"force": 1})
     assert done.gone == ()
@@ -224,6 +233,101 @@ def test_what_changed_since_the_plan_is_left_alone(
     assert stocked.lock.read_bytes() == before
     assert numbers(endpoint, repository) == [1, 2, 3, 4, 5, 6]
     assert not list((stocked.state / "journal").iterdir())
+
+
+def plan(project: Project, endpoint: Endpoint, keep: int = 0) -> keeping.PrunePlan:
+    return keeping.plan_prune(workspace(project, endpoint), keep, timedelta(0), datetime.now(UTC))
+
+
+def test_what_was_made_current_or_paired_since_the_plan_stays(
+    stocked: Project, endpoint: Endpoint, repository: str
+) -> None:
+    planned = replace(plan(stocked, endpoint), going=plan(stocked, endpoint).going[:2])
+    lock = lock_file.read_lock(stocked.lock)
+    lock = lock.with_repository(repository, lock.images[repository].with_current(1))
+    lock = lock.with_pairing(MODEL, Pairing(ImageName(repository, 2)))
+    stocked.lock.write_text(dump_lock(lock), encoding="utf-8")
+    done = keeping.prune_images(workspace(stocked, endpoint), planned)
+    late = "was kept, paired or made current after this command started: it was not removed"
+    assert (done.gone, done.refused) == ((), (f"{repository}:1 {late}", f"{repository}:2 {late}"))
+    assert numbers(endpoint, repository) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_number_that_was_pruned_and_came_back_goes_with_its_first_date(
+    stocked: Project, endpoint: Endpoint, repository: str
+) -> None:
+    lock, first = lock_file.read_lock(stocked.lock), "2026-11-22T08:00:00Z"
+    one = replace(lock.images[repository].numbers[1], pruned=first)
+    stocked.lock.write_text(dump_lock(lock.with_image(ImageName(repository, 1), one)), encoding="utf-8")
+    planned, events = plan(stocked, endpoint, keep=3), list[Any]()
+    assert [going.name.number for going in planned.going] == [1, 2, 3]
+    images.remove_image(endpoint, f"{repository}:2")  # removed by hand in the meantime
+    began = words.now()
+    done = keeping.prune_images(workspace(stocked, endpoint, report=events.append), planned)
+    assert done.gone == tuple(ImageName(repository, number) for number in (1, 2, 3))
+    assert (done.refused, done.compiled) == ((), ())
+    assert [event.text for event in events] == [f"removing {repository}:{number}" for number in (1, 2, 3)]
+    record = lock_file.read_lock(stocked.lock).images[repository].numbers
+    assert record[1].pruned == first
+    assert began <= str(record[2].pruned) == str(record[3].pruned) <= words.now()
+    assert [number for number, image in record.items() if not image.pruned] == [4, 5, 6]
+    assert numbers(endpoint, repository) == [4, 5, 6]
+    assert plan(stocked, endpoint, keep=3).is_empty
+
+
+def test_a_number_that_another_project_also_has_is_only_recorded_as_pruned(
+    small: Project, endpoint: Endpoint, repository: str, tmp_path: Path
+) -> None:
+    lock = stock(small, endpoint, repository, (1, 2, 3))
+    images_lock.tell_numbers(workspace(small, endpoint), lock, repository)
+    other = projects.make(tmp_path / "other", repository)
+    shutil.copy(small.lock, other.lock)
+    planned, holder = plan(other, endpoint), str(claims.project_identity(small))
+    assert [(each.name.number, each.frees, each.holder) for each in planned.going] == [(1, 0, holder), (2, 0, holder)]
+    assert (planned.layers, planned.frees) == (0, 0)
+    done = keeping.prune_images(workspace(other, endpoint), planned)
+    assert done.gone == ()
+    because = f"is recorded as pruned and stays in the engine, because {holder} also has it"
+    assert done.refused == (f"{repository}:1 {because}", f"{repository}:2 {because}")
+    record = lock_file.read_lock(other.lock).images[repository]
+    assert [number for number, image in record.numbers.items() if image.pruned] == [1, 2]
+    assert numbers(endpoint, repository) == [1, 2, 3]
+    assert plan(other, endpoint).is_empty, "they stay for the other project, and are not offered again"
+    own = plan(small, endpoint)
+    assert [(each.name.number, each.holder) for each in own.going] == [(1, None), (2, None)]
+    assert all(each.frees >= 20_000 for each in own.going)
+    assert own.layers == sum(each.frees for each in own.going)
+
+
+def test_a_base_of_others_goes_when_no_number_and_no_pin_needs_it(
+    small: Project, endpoint: Endpoint, repository: str, registry: Registry
+) -> None:
+    name = f"{registry.address}/{repository}-base"
+    registries.push_base(endpoint, f"{name}:latest")
+    lock = stock(small, endpoint, repository, (1, 2, 3, 4), ())
+    digests = []
+    for own, step in ((1, "base packages"), (2, "base packages"), (3, "python packages"), (4, "base packages")):
+        layer = registries.layer("own", f"{own}".encode())
+        digest = registries.publish(registry, f"{repository}-base", f"of-{own}", {"test": name}, layers=[layer])
+        transfer.pull_layers(endpoint, name, digest, {}, lambda _: None)
+        digests.append(digest)
+        steps = (Step("base", {"image": f"{name}:of-{own}", "content": digest}), Step(step, {"torch": "2.13"}))
+        projects.write(small.build_directory(repository, own) / "plan.json", making.steps_file(steps).content.decode())
+    try:
+        images.tag_image(endpoint, f"{name}@{digests[3]}", f"{repository}-mine:1")
+        pins = Pins(BasePin(f"{name}:of-2", digests[1]))
+        stocked = lock.with_pins("small", "linux/amd64", pins)
+        small.lock.write_text(dump_lock(stocked), encoding="utf-8")
+        # 2 is pinned, 3 is no base that others made, and 4 has a tag.
+        planned = plan(small, endpoint, keep=9)
+        assert (planned.nameless, planned.going) == ((f"{name}@{digests[0]}",), ())
+        keeping.prune_images(workspace(small, endpoint), planned)
+        found = [images.inspect_image(endpoint, f"{name}@{digest}") is not None for digest in digests]
+        assert found == [False, True, True, True]
+    finally:
+        images.remove_image(endpoint, f"{repository}-mine:1")
+        for digest in digests:
+            images.remove_image(endpoint, f"{name}@{digest}")
 
 
 @pytest.mark.parametrize(

@@ -7,22 +7,26 @@ import os
 import shutil
 import tempfile
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from builder.base.project import Project
+from builder.commands import keeping
 from builder.definitions.container import COMPILE_CACHES, compile_cache
 from builder.engine import containers, images
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
-from builder.lock.model import ImageName, Lock, LockedPackage, Pins, PythonPin
+from builder.lock.model import ImageName, Lock, LockedPackage, Pairing, Pins, PythonPin
 from builder.lock.text import dump_lock
 from builder.pins import packages
 from builder.serving import compile_caches
-from tests import projects
+from tests import locks, projects
 from tests.conftest import Command
+from tests.lab.checkpoints import made
+from tests.safetensors_files import Dimensions
 from tests.stock import stock
 
 if TYPE_CHECKING:
@@ -216,3 +220,35 @@ def test_stale_wheels_and_downloads_count_and_go_without_any_image(
     assert not wheel.exists()
     assert not download.exists()
     assert builder("prune", environ=cache).stdout.endswith("nothing to remove\n")
+
+
+@pytest.mark.engine
+@pytest.mark.alone
+def test_a_checkpoint_that_a_model_had_stays_and_another_one_goes(endpoint: Endpoint, tmp_path: Path) -> None:
+    kitchen = made.kitchen(tmp_path, Dimensions(layers=4, width=64, mtp_experts=8))
+    older = kitchen.build()
+    kitchen.define(more="  - config: {changed: true}\n")
+    old = kitchen.build()
+    kitchen.define(more="  - config: {changed: again}\n")
+    latest = kitchen.build()
+    one, two = ImageName("small", 1), ImageName("small", 2)
+    lock = Lock().with_image(one, locks.numbered()).with_image(two, locks.numbered())
+    lock = lock.with_pairing("Org/A", Pairing(one, revision=str(older.name)))
+    lock = lock.with_pairing("Org/A", Pairing(two)).with_pairing("Org/B", Pairing(two, revision=str(old.name)))
+    events: list[Any] = []
+    context = replace(kitchen.workspace(events.append), engine=endpoint)
+
+    def plan(now: Lock) -> keeping.PrunePlan:
+        projects.write(kitchen.project.lock, dump_lock(now))
+        return keeping.plan_prune(context, 9, timedelta(0), datetime.now(UTC))
+
+    assert plan(lock).checkpoints == (), "a rollback may go back to the first, and the second serves"
+    planned = plan(lock.with_pairing("Org/B", Pairing(two)))
+    assert [each.title for each in planned.checkpoints] == [old.name.short]
+    plan(lock)  # paired again after the plan
+    keeping.prune_images(context, planned)
+    assert all(each.folder.exists() for each in (older, old, latest))
+    plan(lock.with_pairing("Org/B", Pairing(two)))
+    keeping.prune_images(context, planned)
+    assert [each.folder.exists() for each in (older, old, latest)] == [True, False, True]
+    assert [event.text for event in events] == [f"removing {old.name.short}"]

@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("tests", nargs="*", help="paths of the tests to measure: all of the stage")
     parser.add_argument("--areas", nargs="+", choices=tuple(AREAS), default=list(AREAS))
     parser.add_argument("--count", type=int, default=300, help="the mutants of all areas together")
+    parser.add_argument("--seed", default="1", help="another seed chooses other mutants")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=200, help="of tests for a mutant, at most")
     parser.add_argument("--again", action="store_true", help="also those that the stage did not kill before")
@@ -68,7 +69,7 @@ def _paths() -> dict[str, str]:
 
 def _sampled(options: argparse.Namespace) -> Iterator[tuple[str, Mutant]]:
     paths = _paths()
-    for mutant in mutants.sample(CHECKOUT, list(paths), options.count):
+    for mutant in mutants.sample(CHECKOUT, list(paths), options.count, options.seed):
         if paths[mutant.path] in options.areas and options.only in mutant.key:
             yield paths[mutant.path], mutant
 

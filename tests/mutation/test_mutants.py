@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from builder.base import yaml_file
+from tests.mutation import __main__ as command
 from tests.mutation import mutants
 
 MODULE = '''\
@@ -78,3 +80,12 @@ def test_a_sample_keeps_what_did_not_change(tmp_path: Path) -> None:
     moved = mutants.sample(tmp_path, ["page.py"], 4)
     assert [(each.key, each.line + 1) for each in first] == [(each.key, each.line) for each in moved]
     assert first != mutants.sample(tmp_path, ["page.py"], 4, seed="another")
+
+
+def test_each_mutant_judged_to_be_equivalent_still_exists() -> None:
+    """A key of changed code would judge nothing, silently."""
+    text = command.EQUIVALENT.read_text(encoding="utf-8")
+    judged = [" ".join(entry["mutant"].split()) for entry in yaml_file.load(text, command.EQUIVALENT.name)]
+    files = sorted({key.split()[0] for key in judged})
+    found = {" ".join(mutant.key.split()) for file in files for mutant in mutants.of_file(command.CHECKOUT, file)}
+    assert [key for key in judged if key not in found] == []

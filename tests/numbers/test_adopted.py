@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from builder.base.errors import UsageError
+from builder.base.errors import BuildFailedError, ImageStateError, UsageError
 from builder.base.project import Project
 from builder.engine import installed
-from builder.engine.images import ImageDetails
+from builder.engine.images import ImageDetails, fingerprint
 from builder.engine.installed import InstalledPackage, InstalledSoftware
 from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Repository, Version
 from builder.numbers import adopted, pointers, recovery, retention
 from builder.numbers.adopted import AdoptedContents
 from builder.numbers.pointers import PointerMove
+from tests import projects
 from tests.locks import numbered
 from tests.workspaces import NO_ENGINE, workspace
 
@@ -62,11 +63,98 @@ def test_what_an_image_says_of_itself_is_safe_for_a_terminal(tmp_path: Path, mon
     assert sources["vllm"].version == "0.32" + "0" * 196
 
 
-@pytest.mark.parametrize(("typed", "wanted"), [("builder-work:x", None), ("x", "builder-bisect-1")])
-def test_no_image_gets_a_name_of_those_that_are_being_made(tmp_path: Path, typed: str, wanted: str | None) -> None:
-    details = ImageDetails("id", "linux/arm64", 1, "", {}, ("a",), {}, ("builder-work:x",))
-    with pytest.raises(UsageError, match="is reserved for images that are being made"):
-        adopted.choose(Project(tmp_path), typed, wanted, details)
+ID = "sha256:" + "5" * 64
+
+
+@pytest.mark.parametrize(
+    ("error", "unknown"),
+    [
+        (ImageStateError(f"{ID} has no\x07 Python 3\nmore lines"), "x:1 has no Python 3"),
+        (BuildFailedError("the whole script"), "x:1 did not report what it contains within 300 seconds"),
+    ],
+)
+def test_an_image_that_cannot_be_read_is_adopted_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, unknown: str
+) -> None:
+    def read(*_: object) -> InstalledSoftware:
+        raise error
+
+    monkeypatch.setattr(installed, "read_installed", read)  # what the engine's container says
+    details = ImageDetails(ID, "linux/arm64", 1, "", {"a": "b"}, ("a",), {"Entrypoint": ["/entry.sh"]}, ("x:1",))
+    contents, sources = adopted.look_into(workspace(Project(tmp_path), NO_ENGINE), "x:1", details, {})
+    own = AdoptedContents(fingerprint(details), {"a": "b"}, unknown=unknown, entrypoint=("/entry.sh",))
+    assert (contents, sources) == (own, {})
+
+
+def test_only_an_image_without_vllm_is_said_to_have_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    software = InstalledSoftware("3.12", "/python", {"torch": "2.13"}, {}, {}, {"gpu_arch": "12.1a"})
+    monkeypatch.setattr(installed, "read_installed", lambda *_: software)  # what the engine's container says
+    details = ImageDetails(ID, "linux/arm64", 1, "", {}, ("a",), {}, ("x:1",))
+    without, _ = adopted.look_into(workspace(Project(tmp_path), NO_ENGINE), "x:1", details, {})
+    assert (without.unknown, without.metadata) == ("x:1 has no vLLM", {"gpu_arch": "12.1a"})
+    software = replace(software, sources={"vllm": InstalledPackage("0.33.0")})
+    assert adopted.look_into(workspace(Project(tmp_path), NO_ENGINE), "x:1", details, {})[0].unknown == ""
+
+
+# The repository that gives the number, and the name under which the image is recorded.
+
+DIGEST = "org/x@sha256:" + "7" * 64
+
+
+def built_elsewhere(*tags: str) -> ImageDetails:
+    return ImageDetails(ID, "linux/arm64", 1, "", {}, ("a",), {}, tags, (DIGEST,) if "org/x:1" in tags else ())
+
+
+@pytest.mark.parametrize(
+    ("typed", "tags", "wanted", "chosen"),
+    [
+        ("x:1", ("x:1", "y:1"), None, ("x", "x:1")),
+        ("x", ("x:latest",), None, ("x", "x:latest")),
+        ("docker.io/library/x:1", ("x:1",), None, ("x", "x:1")),
+        (DIGEST, ("org/x:1", "y:1"), None, ("org/x", DIGEST)),
+        ("5" * 12, ("x:1", "x:2"), None, ("x", ID)),
+        ("5" * 12, ("x:1", "y:1"), "z", ("z", ID)),
+        ("5" * 12, (), "z", ("z", ID)),
+        ("x:1", ("x:1",), "small", ("small", "x:1")),
+        ("x:1", ("x:1",), "a" * 200, ("a" * 200, "x:1")),
+        ("x:1", ("x:1",), "a.b/c_d/e__f-g--h", ("a.b/c_d/e__f-g--h", "x:1")),
+    ],
+)
+def test_an_image_gets_a_number_of_its_own_repository_or_of_the_one_that_is_asked_for(
+    tmp_path: Path, typed: str, tags: tuple[str, ...], wanted: str | None, chosen: tuple[str, str]
+) -> None:
+    assert adopted.choose(projects.make(tmp_path), typed, wanted, built_elsewhere(*tags)) == chosen
+
+
+@pytest.mark.parametrize(
+    ("typed", "tags", "wanted", "message"),
+    [
+        ("5" * 12, ("y:1", "x:1", "x:2"), None, "does not belong to a single repository: it has tags in x, y$"),
+        ("5" * 12, (), None, "does not belong to a single repository: it has no tag$"),
+        ("x:1", ("x:1",), "small", "`small` is an image definition: its images belong to vllm-small"),
+        ("x:1", ("x:1",), "X", "`--as X` is not a valid repository name"),
+        ("x:1", ("x:1",), "a" * 201, "is not a valid repository name"),
+        ("127.0.0.1:9/x:1", ("127.0.0.1:9/x:1",), None, "^`127.0.0.1:9/x` is not a valid repository name"),
+        ("builder-work:x", ("builder-work:x",), None, "^`builder-work` is reserved for images that are being made"),
+        ("x:1", ("x:1",), "builder-bisect-1", "^`--as builder-bisect-1` is reserved for images that are being made"),
+    ],
+)
+def test_a_repository_that_cannot_be_meant_is_refused(
+    tmp_path: Path, typed: str, tags: tuple[str, ...], wanted: str | None, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        adopted.choose(projects.make(tmp_path, "vllm-small"), typed, wanted, built_elsewhere(*tags))
+
+
+def test_the_names_in_registries_begin_with_the_one_of_its_own_repository() -> None:
+    names = ("org/x@sha256:3", "debian@sha256:1", "b/x@sha256:2", "a/x@sha256:2", "b/x@sha256:1")
+    details = replace(built_elsewhere(), digests=names)
+    assert adopted.in_registries(details, "b/x:1") == (
+        "b/x@sha256:1",
+        "b/x@sha256:2",
+        "a/x@sha256:2",
+        "org/x@sha256:3",
+    )
 
 
 def test_the_way_back_is_the_registry_then_where_it_came_from() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from builder.base.errors import FileProblemsError
 from builder.lock import lock_file
 from builder.numbers import build_directory
 from builder.plan import plan_model
+from builder.plan.plan_model import Step
 from tests import projects
 from tests.commands import kept
 from tests.commands.kept import Kept
@@ -168,6 +170,78 @@ def test_what_leads_elsewhere_is_refused(build_files_numbers: Kept, place: str, 
     with pytest.raises(FileProblemsError) as raised:
         read(build_files_numbers, name)
     assert f"builds/{name.repository}/1/{place}:1:1: neither a file nor a folder" in raised.value.message
+
+
+def test_all_files_together_have_a_limit(build_files_numbers: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = cpu_plan()
+    name = build_files_numbers.add(plan)
+    monkeypatch.setattr(plan_model, "LARGEST_BUILD", sum(len(file.content) for file in plan.files.values()))
+    assert read(build_files_numbers, name) == plan.files
+    monkeypatch.setattr(plan_model, "LARGEST_BUILD", plan_model.LARGEST_BUILD - 1)
+    with pytest.raises(FileProblemsError, match="cannot be read: larger than"):
+        read(build_files_numbers, name)
+
+
+def test_only_a_script_that_its_owner_may_run_is_executable(build_files_numbers: Kept) -> None:
+    plan = cpu_plan()
+    name = build_files_numbers.add(plan)
+    (script,) = (path for path in plan.files if path.endswith("/run.sh"))
+    for mode, executable in ((0o644, False), (0o744, True), (0o655, False)):
+        (build_files_numbers.folder(name) / script).chmod(mode)
+        assert read(build_files_numbers, name)[script].executable is executable
+
+
+@pytest.mark.parametrize(
+    ("text", "metadata"),
+    [
+        (None, {}),
+        ("a: [\n", {}),
+        ("a: 1\nb: b\n", {}),
+        ("[" * 9**5, {}),
+        ('vllm: "0.31.0: rc"\nargs: {"a": 1}\n', {"vllm": "0.31.0: rc", "args": {"a": 1}}),
+    ],
+)
+def test_metadata_is_read_as_this_program_writes_it(tmp_path: Path, text: str | None, metadata: dict[str, Any]) -> None:
+    if text is not None:
+        projects.write(tmp_path / "build-metadata.yaml", text)
+    assert build_directory.read_metadata(tmp_path) == metadata
+
+
+def test_the_packages_of_all_parts_are_known_by_their_versions() -> None:
+    steps = (
+        Step("tf5: base packages", {"torch": "2.13.0", "six": "1.17"}),
+        Step("python packages", {"torch": "2.14.0 4f5e", "ray": "2.50 1a2b"}),
+        Step("build packages", {"ninja": "1.13 3c4d"}),
+        Step("base packages: x", {"no": "1"}),
+    )
+    assert build_directory.packages(steps) == {"ray": "2.50", "six": "1.17", "torch": "2.14.0"}
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "problem"),
+    [
+        ("plan.json", "", "plan.json:1:1: cannot be read: "),
+        ("plan.json", '{"steps": [{"name": "mod ../x", "takes": {}}]}', "no step is called `mod ../x`"),
+        ("plan.json", '{"steps": [{"name": "../x: base", "takes": {}}]}', "no step is called `../x: base`"),
+        ("bake.json", "[]", "bake.json:1:1: cannot be read: builder did not write this file"),
+        ("bake.json", '{"target": {"image": []}}', "bake.json:1:1: cannot be read: builder did not write this file"),
+        ("bake.json", '{"target": {"image": {"labels": 1}}}', "cannot be read: builder did not write this file"),
+        ("bake.json", '{"target": {"image": {"contexts": {"a": 1}}}}', "builder did not write this file"),
+    ],
+)
+def test_a_damaged_build_directory_is_named(numbers: Kept, file: str, content: str, problem: str) -> None:
+    name = numbers.add(cpu_plan())
+    projects.write(numbers.folder(name) / file, content)
+    with pytest.raises(FileProblemsError) as caught:
+        build_directory.read_build_directory(numbers.project, name)
+    assert f"builds/{name.repository}/1/{file}:1:1: cannot be read: " in caught.value.message
+    assert problem in caught.value.message
+    (numbers.folder(name) / file).unlink()
+    with pytest.raises(FileProblemsError, match=f"{file}:1:1: cannot be read: No such file or directory"):
+        build_directory.read_build_directory(numbers.project, name)
+    shutil.rmtree(numbers.folder(name))
+    with pytest.raises(FileProblemsError, match=f"the build directory of {name} is missing"):
+        build_directory.read_build_directory(numbers.project, name)
 
 
 def test_a_file_that_is_gone_or_too_large_is_named(build_files_numbers: Kept, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ from builder.numbers import claims
 from builder.numbers.claims import ProjectIdentity
 from tests import shared
 from tests.conftest import remove_all
+from tests.stock import load
+from tests.workspaces import workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,6 +139,14 @@ def test_others_are_told_which_numbers_a_project_has(
     assert not [each for each in claims.of_others(endpoint, own.id) if each.repository == claimed]
     claims.write_holding(endpoint, own, Lock(), claimed)
     assert claims.of_repository(endpoint, claimed) == {}
+
+
+def test_a_number_that_is_left_out_has_a_reason(endpoint: Endpoint, claimed: str, tmp_path: Path) -> None:
+    here = workspace(Project(tmp_path), endpoint)
+    before = f"another project or an earlier images.lock already gave {claimed}:1 in this engine"
+    assert claims.reason(here, ImageName(claimed, 2)) == before
+    load(endpoint, f"{claimed}:1", [{"file": b"x"}])
+    assert claims.reason(here, ImageName(claimed, 2)) == f"the engine has {claimed}:1, but images.lock does not"
 
 
 def test_the_names_in_an_engine_are_those_of_every_version(

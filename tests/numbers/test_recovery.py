@@ -10,8 +10,8 @@ import pytest
 
 from builder.base.errors import LockError
 from builder.base.project import Project
-from builder.lock import closures, text
-from builder.lock.model import BasePin, ImageName, Lock, LockedPackage, Pins, PythonPin
+from builder.lock import closures, lock_file, text
+from builder.lock.model import BasePin, ImageName, Lock, LockedPackage, Pairing, Pins, PythonPin
 from builder.numbers import recovery
 from builder.plan import making
 from tests import locks, projects
@@ -111,6 +111,55 @@ def test_a_directory_tells_of_its_own_number_alone(tmp_path: Path) -> None:
     assert [found for found, _ in recovery.in_builds(project)] == [name]
 
 
+def test_a_directory_tells_of_no_model_on_another_image(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    one, two = ImageName("small", 1), ImageName("small", 2)
+    lock = Lock().with_image(one, locks.numbered()).with_image(two, locks.numbered())
+    lock = lock.with_pairing("Org/A", Pairing(one)).with_pairing("Org/B", Pairing(two))
+    for folder in ("small/1", "small/3"):
+        projects.write(project.builds / folder / "images.lock", text.dump_lock(lock))
+    ((found, part),) = recovery.in_builds(project)
+    assert (found, list(part.models)) == (one, ["Org/A"])
+
+
+def test_a_damaged_record_is_left_out_and_the_others_are_read(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    record = text.dump_lock(Lock().with_image(ImageName("small", 2), locks.numbered()))
+    projects.write(project.builds / "small/1/images.lock", "[")
+    projects.write(project.builds / "small/2/images.lock", record)
+    projects.write(project.builds / "small/02/images.lock", record)
+    assert [found for found, _ in recovery.in_builds(project)] == [ImageName("small", 2)]
+
+
+def test_the_record_of_an_image_that_moves_has_its_new_number(tmp_path: Path) -> None:
+    numbers = kept.start(tmp_path / "project")
+    mine = cpu_plan()
+    name = numbers.add(mine)
+    record = Lock().with_image(name, kept.image(mine)).with_pairing("Org/M", Pairing(name))
+    projects.write(numbers.folder(name) / "images.lock", text.dump_lock(record))
+    to = ImageName(name.repository, 7)
+    projects.write(numbers.folder(to).with_name(".7.new") / "left", "by a killed process")
+    lock = Lock().with_image(name, kept.image(cpu_plan("linux/arm64"))).with_image(to, kept.image(mine))
+    assert recovery.restore_both(numbers.project, lock, name, to)
+    assert recovery.is_of(numbers.folder(to), kept.image(mine))
+    assert not (numbers.folder(to) / "left").exists()
+    moved = lock_file.read_record(numbers.folder(to))
+    assert (list(moved.images[name.repository].numbers), moved.models["Org/M"].pairing.image) == ([7], to)
+    assert not (numbers.project.state / "merge").exists()
+    with pytest.raises(ValueError, match="are both already in the lock"):
+        recovery.restore_both(numbers.project, lock, name, ImageName(name.repository, 8))
+
+
+def test_an_image_whose_build_directory_is_nowhere_is_said_to_have_none(tmp_path: Path) -> None:
+    numbers = kept.start(tmp_path / "project")
+    name = numbers.add(cpu_plan())
+    to = ImageName(name.repository, 2)
+    lock = numbers.lock.with_image(to, kept.image(cpu_plan("linux/arm64")))
+    assert not recovery.restore_both(numbers.project, lock, name, to)
+    assert not numbers.folder(to).exists()
+    assert recovery.is_of(numbers.folder(name), kept.image(cpu_plan()))
+
+
 # An unfinished merge: git's index has each side, with the packages that its images.lock has the digests of.
 
 
@@ -142,6 +191,17 @@ def test_each_side_of_a_merge_is_read_with_its_packages(tmp_path: Path) -> None:
     with pytest.raises(LockError, match=r"images\.lock \(stage 2 of git's index\):1:1: truncated") as caught:
         recovery.staged_locks(project)
     assert "`git checkout --theirs images.lock`" in caught.value.hint
+    git(tmp_path, "update-index", "--index-info", text=f"0 {'0' * 40}\timages.lock\n")
+    assert recovery.staged_locks(project) is None
+    whole = git(tmp_path, "hash-object", "-w", "--stdin", text=text.dump_lock(Lock()))
+    for stage, digest in ((1, blob), (2, whole)):
+        git(tmp_path, "update-index", "--index-info", text=f"100644 {digest} {stage}\timages.lock\n")
+    # A damaged common version and a side that has no images.lock count as empty.
+    assert recovery.staged_locks(project) == (Lock(), Lock(), Lock())
+    git(tmp_path, "update-index", "--index-info", text=f"100644 {blob} 3\timages.lock\n")
+    with pytest.raises(LockError, match=r"images\.lock \(stage 3 of git's index\):1:1: truncated") as caught:
+        recovery.staged_locks(project)
+    assert "the side `theirs` is damaged: `git checkout --ours images.lock`" in caught.value.hint
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,12 @@ from builder.engine.images import ImageDetails
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
 from builder.numbers import retention
 from builder.numbers.retention import EngineImages
+from builder.plan import plan_model
 from tests import projects
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 SCRIPT = "# the vllm wheel\nset -eu\nbuild ."
 LAYER = CacheRecord("layer", "RUN-LINE", 10, True, False)
@@ -55,15 +61,34 @@ def test_what_could_be_anybodys_stays(step: str) -> None:
     assert let_go(record, record, "RUN make\n") == set()
 
 
-def test_the_dockerfiles_of_a_chain_are_all_read(tmp_path: object) -> None:
-    from pathlib import Path
-
-    project = Project(Path(str(tmp_path)))
+def test_the_dockerfiles_of_a_chain_are_all_read(tmp_path: Path) -> None:
+    project = Project(tmp_path)
     projects.write(project.build_directory("a/b", 3) / "Dockerfile", "FROM one\n")
     projects.write(project.build_directory("a/b", 3) / "below/Dockerfile", "FROM two\n")
     found = retention.dockerfile_text(project, [ImageName("a/b", 3), ImageName("a/b", 4)])
     assert "FROM one" in found
     assert "FROM two" in found
+
+
+def test_a_dockerfile_that_cannot_be_read_or_is_too_large_counts_as_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = Project(tmp_path)
+    projects.write(project.build_directory("a", 1) / "Dockerfile", "FROM one\n")
+    projects.write(project.build_directory("a", 2) / "Dockerfile", "FROM two, which is longer\n")
+    projects.write(project.build_directory("a", 3) / "notes", "FROM three\n")
+    (project.build_directory("a", 3) / "Dockerfile").symlink_to("notes")
+    projects.write(project.build_directory("a", 4) / "Dockerfile", "FROM four\n")
+    monkeypatch.setattr(plan_model, "LARGEST_FILE", 10)
+    found = retention.dockerfile_text(project, [ImageName("a", number) for number in (1, 2, 3, 4)])
+    assert found == "FROM one\n\nFROM four\n"
+
+
+@pytest.mark.parametrize(
+    ("tags", "untagged"), [((), True), (("a@sha256:1",), True), (("a:1",), False), (("a@sha256:1", "a:1"), False)]
+)
+def test_an_image_that_is_only_named_by_digest_has_no_tag(tags: tuple[str, ...], untagged: bool) -> None:
+    assert retention.is_untagged(replace(details("a"), tags=tags)) is untagged
 
 
 # The images that stay when others are pruned.
@@ -124,6 +149,36 @@ def test_the_newest_stay(keep: int, going: list[int]) -> None:
     assert [number for number, why in reasons(lock, numbered, keep).items() if not why] == going
 
 
+def test_the_newest_of_each_repository_stay() -> None:
+    lock, numbered = stocked(3)
+    for number in (7, 8):
+        lock = lock.with_image(ImageName(OTHER, number), image())
+        numbered[ImageName(OTHER, number)] = details("base", f"other-{number}")
+    kept = retention.retention_reasons(lock, EngineImages(numbered, {}, {}), 1, NONE, NOW)
+    assert {name: why for name, why in kept.items() if why} == {
+        ImageName(REPO, 3): ("current", "newest"),
+        ImageName(OTHER, 8): ("newest",),
+    }
+
+
+def test_every_reason_and_every_container_and_model_is_named() -> None:
+    lock, numbered = stocked(1)
+    lock = lock.with_image(ImageName(REPO, 1), replace(image(), pinned=True))
+    for model in ("Org/B", "Org/A"):
+        lock = lock.with_model(model, Model(Pairing(ImageName(REPO, 1))))
+    containers = {"base-own-1": ("one", "two")}
+    assert reasons(lock, numbered, 1, timedelta(seconds=1), containers)[1] == (
+        "current",
+        "kept",
+        "serves Org/A",
+        "serves Org/B",
+        "used by container one",
+        "used by container two",
+        "newest",
+        "young",
+    )
+
+
 def test_only_what_is_old_enough_goes() -> None:
     lock, numbered = stocked(6)
     kept = reasons(lock, numbered, 0, timedelta(days=4))
@@ -141,6 +196,12 @@ def test_what_an_image_that_stays_was_built_on_stays() -> None:
     )
     assert kept[ImageName(REPO, 1)] == (f"{OTHER}:1 is built on this image",)
     assert kept[ImageName(REPO, 2)] == ("mine:1 is built on this image",)
+
+
+def test_what_an_image_that_goes_was_built_on_goes_too() -> None:
+    lock, numbered = stocked(3)
+    numbered[ImageName(REPO, 2)] = details("base", "own-1", "kernels")
+    assert reasons(lock, numbered, 0) == {1: (), 2: (), 3: ("current",)}
 
 
 def test_the_same_content_under_another_number_is_no_reason() -> None:
