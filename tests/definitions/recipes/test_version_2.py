@@ -391,7 +391,7 @@ def test_the_served_name_does_not_hide_what_is_wrong_with_a_command(tmp_path: Pa
 
 
 def test_blanks_after_a_backslash_do_not_end_the_command(tmp_path: Path) -> None:
-    text = f"{HEAD}command: |\n  vllm serve {{model}} \\  \n    --port 1\n"
+    text = f"{HEAD}command: |\n  vllm serve {{model}} \\ \t \n    --port 1\n"
     assert command.render_command(read(tmp_path, text), {}).words == ("vllm", "serve", "House/M", "--port", "1")
 
 
