@@ -380,9 +380,7 @@ def test_a_mod_that_belongs_to_run_time_says_what_to_use_in_its_place(there: Mod
     projects.add_mod(there.project.root, "loop", script, {})
     first, second = run(there, "check", "loop").stdout.splitlines()
     assert first == "loop"
-    assert second.startswith(
-        "  run.sh writes /proc/sys/vm/drop_caches and starts a process that outlives the script, "
-    )
+    assert second.startswith("  run.sh writes /proc/sys/vm/drop_caches and starts a process that outlives the script, ")
     assert "Instead: while a model loads, run this on the machine that serves it: `sudo sh -c '" in second
 
 
