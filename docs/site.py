@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+# A `picture` follows the system, but the reader chooses light or dark on the site: the theme shows one of two images.
+PICTURE = re.compile(r'<picture>\s*<source [^>]*srcset="([^"]*)">\s*<img\s+src="([^"]*)"\s+(alt="[^"]*")>\s*</picture>')
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}
 
 
@@ -24,6 +27,7 @@ def write_pages(folder: Path) -> None:
         text = path.read_text(encoding="utf-8")
         for source, page in PAGES.items():
             text = text.replace(f"](../{source})", f"]({page})")
+        text = PICTURE.sub(r'<img src="\2#only-light" \3> <img src="\1#only-dark" \3>', text)
         path.write_text(text, encoding="utf-8")
 
 

@@ -380,4 +380,5 @@ def _require_local_base(engine: Endpoint, plan: Plan) -> None:
     if fingerprint != pin.resolved.removeprefix(installed.LOCAL):
         here = f"this engine has {fingerprint} under that name" if fingerprint else "this engine has no such image"
         message = f"the base image {pin.requested} is pinned as {pin.resolved}, which no registry holds; {here}"
-        raise ImageStateError(message, hint=f"`builder lock {plan.definition.name} --update base` pins the base again")
+        again = f"`builder lock {plan.chain[0].definition.name} --update base` pins the base again"
+        raise ImageStateError(message, hint=again)

@@ -84,7 +84,7 @@ def move(
         for model in models_held:
             lacking = _missing(workspace, lock, planned, name, model)
             if lacking and not request.promote_anyway:
-                waiting.append(_held(lock, model, name, lacking))
+                waiting.append(_held(workspace.project, lock, planned, name, model, lacking))
                 continue
             note = f"{requirements.FORCED}{request.promote_anyway}" if lacking else ""
             lock = _with_pairings(lock, name, planned, (model,), note=note)
@@ -125,7 +125,7 @@ def commit_existing(
     waiting: list[HeldPointer] = []
     for model, missing in lacking.items():
         if missing and not request.promote_anyway:
-            waiting.append(_held(planned.lock, model, name, missing))
+            waiting.append(_held(workspace.project, planned.lock, planned, name, model, missing))
         elif request.promote_anyway or model in planned.unpaired:
             outcomes.append(ModelOutcome(model, "paired", str(name)))
         elif model not in planned.lock.models:
@@ -151,9 +151,19 @@ def _missing(
     return requirements.missing(workspace.project, lock, name, model, recipe=recipe, environ=workspace.environment)
 
 
-def _held(lock: Lock, model: str, name: ImageName, lacking: Sequence[MissingEvidence]) -> HeldPointer:
-    paired = lock.models.get(model)
-    missing = tuple(MissingPart(str(each), requirements.missing_command(each, name, model)) for each in lacking)
+def _held(
+    project: Project,
+    lock: Lock,
+    planned: PlannedImage,
+    name: ImageName,
+    model: str,
+    lacking: Sequence[MissingEvidence],
+) -> HeldPointer:
+    paired, recipe = lock.models.get(model), _recipe_for(planned, model)
+    missing = tuple(
+        MissingPart(str(each), requirements.missing_command(project, lock, each, name, model, recipe))
+        for each in lacking
+    )
     failed = any(each.failed for each in lacking)
     return HeldPointer(model, "model", str(paired.pairing.image) if paired else None, failed, missing)
 

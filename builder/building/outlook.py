@@ -95,7 +95,8 @@ def require_room(outlooks: Sequence[BuildOutlook]) -> None:
     raise ConflictError(
         f"building {names} needs {words.size_text(needed)} of disk space ({origins}), but {data_root} has only "
         f"{words.size_text(free)} free. Nothing was built",
-        hint="make room with `builder prune` and `docker buildx prune`; to build anyway: `--ignore-disk`",
+        hint="make room with `builder prune` and `docker buildx prune`; to build anyway, add `--ignore-disk` to"
+        " `builder build`",
     )
 
 

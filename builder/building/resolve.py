@@ -77,8 +77,8 @@ def _targets(
     targets = [_target(project, lock, text) for text in request.targets]
     for named in targets:
         if named.recipe and named.recipe.number:
-            message = f"{named.recipe.file} serves {named.recipe.container}, an image that already exists"
-            hint = f"to build another, name the repository alone: `container: {named.recipe.repository}`"
+            message = f"{named.recipe.file} names the number {named.recipe.container}, but a build makes a new number"
+            hint = f"to build the next number, name the repository alone: `container: {named.recipe.repository}`"
             raise UsageError(message, hint=hint)
     definitions = [build_target.definition_of(project, named) for named in targets]
     recipe_problems.require_buildable(project, (named.recipe for named in targets if named.recipe))
@@ -233,7 +233,7 @@ def _compare(workspace: Workspace, lock: Lock, plan: Plan) -> Comparison:
         if present:
             return Comparison(ImageName(plan.repository, max(present)), plan.steps, ())
         gone = ImageName(plan.repository, max(same))
-        reason = f"{gone} was built from the same inputs, but this engine no longer has it"
+        reason = f"{gone} was built from the same inputs, but this engine does not have it"
         return Comparison(None, plan.steps, (reason,))
     built_here = [number for number, image in repository.numbers.items() if image.adopted is None]
     if not built_here:

@@ -214,7 +214,7 @@ def _rows(planned: Migration) -> Iterator[tuple[str, str, str]]:
             counted = words.counted(len(problems), "problem")
             text += f"; cannot be served, {counted}: line {problems[0].location.line}: {problems[0].message}"
         if part.kind == "mod" and part.name in planned.run_time:
-            text += f"; cannot be baked: {planned.run_time[part.name]}"
+            text += f"; {planned.run_time[part.name]}"
         yield part.kind, part.name, text
     for name, remedy in planned.missing.items():
         yield "mod", name, f"neither there nor here, but a recipe names this mod{remedy and f'; {remedy}'}"

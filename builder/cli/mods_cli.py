@@ -368,7 +368,7 @@ def _nothing_tried(verdict: ModVerdict) -> str:
         ways = " or ".join(f"`--against {package}=VERSION`" for package in packages)
         return f"its patches change {' and '.join(packages)}; to try them: {ways}"
     if script and script.instead:
-        return f"it cannot be baked: {script.instead}"
+        return script.instead
     if script and script.patches:
         return f"{script.name} applies patches to an unknown place: not tried"
     return f"no patches to check{f'; {script.name} runs only in a build' if script else ''}"

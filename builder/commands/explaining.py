@@ -145,7 +145,8 @@ def _followed(node: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
 
 def _kind(node: dict[str, Any], whole: dict[str, Any]) -> str:
     if "enum" in node:
-        return ", ".join(f"`{value}`" for value in dict.fromkeys(map(str, node["enum"])))
+        special = {None: "null", "": "empty"}
+        return ", ".join(dict.fromkeys(special.get(value) or f"`{value}`" for value in node["enum"]))
     if "const" in node:
         return f"`{node['const']}`"
     if "oneOf" in node:

@@ -89,7 +89,7 @@ def add_mods(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...
         except FileProblemsError as error:
             notes.append(error.message)
         else:
-            notes += [f"mod {name} cannot be baked: {facts.instead}"] if facts and facts.instead else []
+            notes += [f"mod {name}: {facts.instead}"] if facts and facts.instead else []
     return tuple(notes)
 
 

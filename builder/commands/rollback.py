@@ -179,7 +179,7 @@ def _possible_moves(
             models = (move.what,) if move.is_model else requirements.models_of(workspace.project, lock, move.to)
             recipes = {model: requirements.recipe_of(workspace.project, lock, move.to, model) for model in models}
             required = {m: r for m, r in recipes.items() if requirements.required(workspace.project, m, r)}
-            requirements.passed(workspace, lock, move.to, required)
+            requirements.passed(workspace, lock, move.to, required, anyway="--force")
     return possible
 
 

@@ -16,7 +16,7 @@ from builder.base.values import dataclass, replace
 from builder.building import work_folder
 from builder.building.request import BuildRequest
 from builder.commands import build, comparing, diff, measuring, servers, why
-from builder.definitions import build_target, configuration, image
+from builder.definitions import build_target, image
 from builder.engine import machine
 from builder.evidence import requirements, run_record, standing
 from builder.lab import changes, upgrade_journal
@@ -330,21 +330,9 @@ def measure(
 
 def _profiles(workspace: Workspace, figures: Sequence[RequiredFigure]) -> tuple[BenchProfile, ...]:
     """The fewest bench profiles that measure all ``figures``, preferring the shortest."""
-
-    def length(profile: BenchProfile) -> tuple[int, int]:
-        runs = len(profile.pp) * len(profile.tg) * len(profile.concurrency) * profile.runs
-        return runs * len(profile.depth), runs * sum(profile.depth)
-
     chosen: dict[str, BenchProfile] = {}
-    every = sorted(configuration.load_configuration(workspace.project).bench, key=length)
     for figure in figures:
-        suitable = [
-            profile
-            for profile in every
-            if (figure.depth is None or figure.depth in profile.depth)
-            and (figure.concurrency or 1) in profile.concurrency
-            and profile.runs >= requirements.LEAST_SAMPLES
-        ]
+        suitable = requirements.suitable_profiles(workspace.project, figure)
         if not suitable:
             hint = "write a profile with that depth and concurrency under `bench:` in builder.yaml"
             raise MeasuringError(f"no profile of `builder bench` measures {figure.figure}", hint=hint)

@@ -127,12 +127,12 @@ def _container(project: Project, recipe: Recipe) -> Iterator[Problem]:
 
 
 def _run_time_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
-    """A note on each mod that cannot be baked, with an alternative."""
+    """A note on each mod with an effect that no image keeps, with an alternative."""
     for index, name in enumerate(map(mod.name_of, recipe.mods)):
         with suppress(BuilderError):  # another check reports a missing or broken mod
             facts = mod.read_script_facts(mod.load_mod(project, name))
             if facts and facts.instead:
-                yield Problem(recipe.location("mods", index), f"mod {name} cannot be baked: {facts.instead}")
+                yield Problem(recipe.location("mods", index), f"mod {name}: {facts.instead}")
 
 
 # Options of vLLM with JSON values: vLLM would refuse an invalid value only after its start.

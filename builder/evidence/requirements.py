@@ -5,6 +5,7 @@ Only current runs of this project count, and the latest run decides. Nothing is 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,7 +23,7 @@ from builder.numbers import pointers
 
 if TYPE_CHECKING:
     from builder.base.project import Project
-    from builder.definitions.configuration import RequiredFigure
+    from builder.definitions.configuration import BenchProfile, RequiredFigure
     from builder.numbers.workspace import Workspace
 
 LEAST_SAMPLES, MOST_ROUNDS = statistics.LEAST_SAMPLES, statistics.MOST_ROUNDS
@@ -128,12 +129,14 @@ def needs_rounds(wanted: RequiredFigure, of_image: RecordedRuns, of_current: Rec
 @dataclass(frozen=True)
 class MissingEvidence:
     """A missing part of the required evidence: its ``kind`` and ``name``, and the reason. ``failed``: a run exists, and
-    did not pass."""
+    did not pass. A ``figure`` may have to be measured in turn with the image ``beside``."""
 
     kind: Kind
     name: str
     why: str
     failed: bool = False
+    figure: RequiredFigure | None = None
+    beside: ImageName | None = None
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}: {self.why}" if self.name else f"{self.kind}: {self.why}"
@@ -246,7 +249,8 @@ def unmet(
     for figure in wanted.figures:
         why, failed = _unmet_figure(figure, of_image, of_current)
         if why:
-            yield MissingEvidence("bench", figure.figure, why, failed)
+            beside = of_current.image if of_current and figure.of_current else None
+            yield MissingEvidence("bench", figure.figure, why, failed, figure, beside)
     if wanted.same is not None and of_current:
         why, failed = _unlike_current(wanted.same, of_image, of_current)
         if why:
@@ -342,14 +346,40 @@ def _below_current(wanted: RequiredFigure, of_image: RecordedRuns, of_current: R
     return "", False
 
 
-def missing_command(lacking: MissingEvidence, image: ImageName, model: str | None) -> str:
-    if lacking.kind == "prove":
-        differs = lacking.failed and "differs" in lacking.why
-        return f"builder prove {image}" + (f" {model}" if model else "") + (" --accept" if differs else "")
+def missing_command(
+    project: Project, lock: Lock, lacking: MissingEvidence, image: ImageName, model: str, recipe: Recipe | None = None
+) -> str:
+    """The command that provides the missing part. PROFILE stands for a profile that builder.yaml does not have yet."""
+    if lacking.kind == "prove" and lacking.failed and "differs" in lacking.why:
+        return f"builder prove {image} {model} --accept"
     if lacking.kind == "same":
-        return f"builder compare {lacking.name} {image} {model or ''}".rstrip()
-    name = f" {lacking.name}" if lacking.kind == "probe" else ""
-    return f"builder {lacking.kind} {model or image}{name} --image {image}"
+        return f"builder compare {lacking.name} {image} {model}"
+    # Commands do not know a model that was never paired, but its recipe.
+    recipe = None if model in lock.models else recipe or recipe_of(project, lock, image, model)
+    served = shlex.quote(recipe.file) if recipe else model
+    if lacking.kind == "prove":
+        return f"builder prove {image} {served}"
+    if lacking.figure is None:
+        return f"builder probe {served} {lacking.name} --image {image}"
+    images = f"--compare {lacking.beside} {image}" if lacking.beside else f"--image {image}"
+    profile = next((each.name for each in suitable_profiles(project, lacking.figure)), "PROFILE")
+    return f"builder bench {served} {images} --profile {profile}"
+
+
+def suitable_profiles(project: Project, figure: RequiredFigure) -> tuple[BenchProfile, ...]:
+    """The bench profiles that measure ``figure``, the shortest first."""
+
+    def length(profile: BenchProfile) -> tuple[int, int]:
+        runs = len(profile.pp) * len(profile.tg) * len(profile.concurrency) * profile.runs
+        return runs * len(profile.depth), runs * sum(profile.depth)
+
+    return tuple(
+        profile
+        for profile in sorted(configuration.load_configuration(project).bench, key=length)
+        if (figure.depth is None or figure.depth in profile.depth)
+        and (figure.concurrency or 1) in profile.concurrency
+        and profile.runs >= LEAST_SAMPLES
+    )
 
 
 # A pointer moves to an image only if the required evidence exists and no proof failed, or if the user gives a reason to
@@ -376,11 +406,16 @@ def refuse_note_alone(note: str, *, force: bool) -> None:
 
 
 def passed(
-    workspace: Workspace, lock: Lock, image: ImageName, by_recipe: Mapping[str, Recipe | None], note: str = ""
+    workspace: Workspace,
+    lock: Lock,
+    image: ImageName,
+    by_recipe: Mapping[str, Recipe | None],
+    note: str = "",
+    anyway: str = "--force --note TEXT",
 ) -> str:
     """Checks whether a pointer may move to ``image`` for the models of ``by_recipe``, and returns the note to record.
     The value None stands for the recorded recipe. Raises ConflictError with all missing parts, unless a ``note``
-    overrides them; the recorded note then says so."""
+    overrides them; the recorded note then says so. ``anyway`` are the options of the command that override them."""
     lacking = [
         (model, each)
         for model, recipe in by_recipe.items()
@@ -393,9 +428,12 @@ def passed(
     names = ", ".join(dict.fromkeys(model for model, _ in lacking))
     has_failed = all(each.kind == "prove" and each.failed for _, each in lacking)
     what = f"did not pass its proof for {names}" if has_failed else f"lacks what {names} requires"
-    lines = [f"  {each}; `{missing_command(each, image, model)}`" for model, each in lacking]
+    lines = [
+        f"  {each}; `{missing_command(workspace.project, lock, each, image, model, by_recipe[model])}`"
+        for model, each in lacking
+    ]
     run_these = "these commands show what failed" if has_failed else "run these commands"
-    hint = f"{run_these}; to move the pointer anyway: `--force --note TEXT` of `builder pair` and `builder promote`"
+    hint = f"{run_these}; to move the pointer anyway, add `{anyway}`"
     raise ConflictError("\n".join([f"{image} {what}: no pointer was moved", *lines]), hint=hint)
 
 

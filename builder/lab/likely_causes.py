@@ -151,18 +151,24 @@ def machine_causes(
         yield LikelyCause("machine", f"{change}{where}", _undo(change, where), weight, reasons=tuple(reasons))
 
 
+# These packages require each other in the same version, and apt downgrades only packages that are named
+# (https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html).
+_TOOLKIT = "nvidia-container-toolkit{,-base}=VERSION-1 libnvidia-container{1,-tools}=VERSION-1"
+
+
 def _undo(change: MachineChange, where: str) -> str:
     before = change.before
     major = before.partition(".")[0]
+    parameters = f"remove {change.after!r}" if before == "none" else f"start the kernel with {before!r} again"
     by_part = {
         "kernel": f"boot kernel {before} from the boot menu{where}",
         "driver": f"install driver {before} again{where} (`sudo apt install nvidia-driver-{major}-open`), then restart",
         "firmware": f"`sudo fwupdmgr downgrade`{where} lists the versions to choose from: {change.name} was {before}",
-        "parameters": f"start the kernel with {before!r} again{where}: /etc/default/grub, then `sudo update-grub`",
+        "parameters": f"{parameters}{where}: edit /etc/default/grub, then `sudo update-grub`, then restart",
         "CMA": f"boot the previous kernel{where}, or add `kho=off` to its parameters if no crash kernel is loaded",
         "links": f"check the cable and both ends{where}: `ibstat {change.name}`",
         "GPU": f"check the GPU{where}: `nvidia-smi`, `builder doctor`",
-        "toolkit": f"`sudo apt install nvidia-container-toolkit={before}-1`{where}",
+        "toolkit": f"`sudo apt install {_TOOLKIT.replace('VERSION', before)}`{where}",
         "engine": f"install {before} again{where}: `apt list -a docker-ce` shows its package",
         "governor": f"`sudo cpupower frequency-set -g {before.partition(',')[0]}`{where}",
         "power": f"`sudo nvidia-smi -pl {before.partition('.')[0]}`{where}",

@@ -105,7 +105,7 @@ def chosen(base: Lock, ours: Lock, theirs: Lock) -> Iterator[str]:
     for repository in sorted(kept.images):
         now, elsewhere = (side.images[repository].current for side in (kept, other))
         if now != elsewhere:
-            yield f"{repository}:{now} as the image in use, while the other side has {repository}:{elsewhere}"
+            yield f"{repository}:{now} as the current image, while the other side has {repository}:{elsewhere}"
     for model in sorted(kept.models):
         pairing, other_pairing = (side.models[model].pairing for side in (kept, other))
         if pairing.image != other_pairing.image:

@@ -639,7 +639,7 @@ def collect_warnings(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...], recipe
         elif mod.run and mod.network:
             messages.append(f"mod {mod.name} runs {mod.run} with the network: its downloads are not pinned")
         if (facts := read_script_facts(mod)) and facts.instead:
-            messages.append(f"mod {mod.name} cannot be baked: {facts.instead}")
+            messages.append(f"mod {mod.name}: {facts.instead}")
         if mod.packages:
             messages.append(f"mod {mod.name} installs {' '.join(mod.packages)}: pinned by version, not by hash")
     latest: dict[str, tuple[str, str]] = {}

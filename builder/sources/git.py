@@ -166,7 +166,7 @@ _RULES = (
         r"[Rr]epository .*not found|(?:returned error: |HTTP )404\b|does not appear to be a git repository"
         r"|repository '.*' does not exist|not valid: is this a git repository",
         "there is no git repository at {url}",
-        "correct the address in your command or in image.yaml",
+        "check that the address is right, and that the repository exists",
     ),
     _Rule(
         "refused",

@@ -107,6 +107,9 @@ def json_outputs() -> str:
 
 def _described(file: DescribedFile) -> Iterator[str]:
     yield from (f"\n## {file.name}\n", f"{file.about[0].upper()}{file.about[1:]}.\n")
+    if not file.keys:  # each key of the file is a name
+        yield "[How to write one](../how-to/advisories.md#write-one) has the keys.\n"
+        return
     yield from ("| key | holds | |", "|---|---|---|")
     yield from (f"| `{key.path}` | {key.kind} | {_cell(key.text)} |" for key in file.keys)
     yield ""

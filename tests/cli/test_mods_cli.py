@@ -160,7 +160,7 @@ def test_a_mod_that_cannot_be_baked_says_so_at_once(typed: Typed) -> None:
     projects.add_mod(typed.upstream.work, "loop", "nohup sh -c 'while sleep 9; do date; done' &\n", {})
     typed.upstream.commit("Another")
     output = typed.run("mods", "add", f"{typed.url}//mods/loop")
-    assert "note: mod loop cannot be baked: run.sh starts a process that outlives the script" in output
+    assert "note: mod loop: run.sh starts a process that outlives the script" in output
 
 
 def test_what_no_git_should_see_never_reaches_it(typed: Typed, tmp_path: Path) -> None:
@@ -380,9 +380,7 @@ def test_a_mod_that_belongs_to_run_time_says_what_to_use_in_its_place(there: Mod
     projects.add_mod(there.project.root, "loop", script, {})
     first, second = run(there, "check", "loop").stdout.splitlines()
     assert first == "loop"
-    assert second.startswith(
-        "  it cannot be baked: run.sh writes /proc/sys/vm/drop_caches and starts a process that outlives the script, "
-    )
+    assert second.startswith("  run.sh writes /proc/sys/vm/drop_caches and starts a process that outlives the script, ")
     assert "Instead: while a model loads, run this on the machine that serves it: `sudo sh -c '" in second
 
 

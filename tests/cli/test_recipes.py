@@ -162,7 +162,7 @@ def test_the_lines_of_a_recipe_stay_together(project: Project) -> None:
 def test_build_refuses_a_recipe_that_names_a_number(project: Project) -> None:
     projects.add_recipe(project.root, "chat", "small:1", "Org/Model-1B", [])
     done = run(project, "build", "chat", code=2)
-    assert "recipes/chat.yaml serves small:1, an image that already exists" in done.stderr
+    assert "recipes/chat.yaml names the number small:1, but a build makes a new number" in done.stderr
     assert "`container: small`" in done.stderr
 
 

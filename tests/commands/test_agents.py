@@ -44,6 +44,18 @@ def test_the_exit_codes_are_those_of_the_errors() -> None:
     assert codes >= {0, 1, 2, 4, 5, 6, 7}
 
 
+def test_each_command_that_is_said_to_take_a_dry_run_takes_it(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    said = re.search(r"((?:`[a-z]+`(?:, | and ))+`[a-z]+`) take `--dry-run`", PAGE)
+    assert said
+    names = re.findall("`([a-z]+)`", said[1])
+    notes = (projects.REPOSITORY_ROOT / "builder/moving/skeleton/AGENTS.md").read_text(encoding="utf-8")
+    names += re.findall("`builder ([a-z]+) RECIPE`", notes.partition("Give `--dry-run` first")[0])
+    assert len(names) == 7
+    for name in dict.fromkeys(names):
+        assert "--dry-run" in run_command(project, name, "--help", environ=WITHOUT_ENGINE).stdout
+
+
 @pytest.mark.engine
 def test_a_session_as_the_page_has_it(kitchen: Kitchen) -> None:
     block = re.search(r"```console\n(.*?)```", PAGE, re.DOTALL)

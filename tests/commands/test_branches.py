@@ -49,7 +49,7 @@ def test_what_different_branches_build_is_united(
     finally:
         remove_all(endpoint, f"{repository}-more")
     assert mended.splitlines() == [
-        f"kept {repository}:3 as the image in use, while the other side has {repository}:2",
+        f"kept {repository}:3 as the current image, while the other side has {repository}:2",
         "images.lock is merged. Next: `git add images.lock builds`",
     ]
     lock = lock_file.read_lock(small.lock)

@@ -259,7 +259,7 @@ def test_an_image_that_was_deleted_is_built_anew_under_the_next_number(
     for tag in ("1", "latest"):
         images.remove_image(endpoint, f"{repository}:{tag}")
     done = builder("build", "chat")
-    assert f"{repository}:1 was built from the same inputs, but this engine no longer has it" in done.stderr
+    assert f"{repository}:1 was built from the same inputs, but this engine does not have it" in done.stderr
     assert lock_file.read_lock(small.lock).images[repository].current == 2
 
 

@@ -31,6 +31,12 @@ def test_every_key_is_explained_as_its_page_does() -> None:
             assert key.text.replace("|", "\\|") in page
 
 
+def test_values_without_letters_have_words() -> None:
+    kinds = {f"{file.name}:{key.path}": key.kind for file in explaining.every_key() for key in file.keys}
+    assert kinds["recipe:cluster"] == "`none`, `ray`, null"
+    assert kinds["evidence/REPOSITORY/N/….json:figures[].better"] == "`higher`, `lower`, empty, needed"
+
+
 def test_a_key_of_several_files_is_explained_for_each() -> None:
     assert {each.subject for each in about.explain_text("env")} >= {"recipe: env", "builder.yaml: env", "mod.yaml: env"}
     assert [each.subject for each in about.explain_text("recipe:env")] == ["recipe: env"]

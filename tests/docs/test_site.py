@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 DOCS = REPOSITORY_ROOT / "docs"
 PAGES = [REPOSITORY_ROOT / name for name in site.PAGES] + sorted(DOCS.rglob("*.md"))
 LINK = re.compile(r"(?:\]\(|src(?:set)?=\")(?!https?:|data:)([^)\s#\"]*)(?:#([^)\s\"]+))?[)\"]")
+THEMES = {"only-light", "only-dark"}
 CODE = re.compile(r"^ *```.*?^ *```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
@@ -28,7 +29,8 @@ def broken_links(page: Path) -> list[str]:
 
 def leads_somewhere(page: Path, path: str, anchor: str) -> bool:
     target = page.parent / path if path else page
-    return target.is_file() and (not anchor or anchor in anchors(target.read_text(encoding="utf-8")))
+    is_image = target.suffix == ".svg" and anchor in THEMES
+    return target.is_file() and (not anchor or is_image or anchor in anchors(target.read_text(encoding="utf-8")))
 
 
 def anchors(text: str) -> set[str]:
@@ -64,3 +66,12 @@ def test_the_site_has_every_page_and_its_links_hold(tmp_path: Path) -> None:
     settings = tomllib.loads((REPOSITORY_ROOT / "zensical.toml").read_text(encoding="utf-8"))
     listed = list(entries(settings["project"]["nav"]))
     assert sorted(listed) == sorted(name for name in pages if not re.match(r"decisions/\d", name))
+
+
+@pytest.mark.parametrize(("page", "picture"), [("index", "rollback"), ("tutorial", "build")])
+def test_a_picture_of_the_site_follows_the_choice_of_the_reader(tmp_path: Path, page: str, picture: str) -> None:
+    site.write_pages(tmp_path / "pages")
+    text = (tmp_path / f"pages/{page}.md").read_text(encoding="utf-8")
+    images = re.findall(r'<img src="images/([^"]*)" alt="[^"]+">', text)
+    assert images == [f"{picture}-light.svg#only-light", f"{picture}-dark.svg#only-dark"]
+    assert "<picture>" not in text

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from builder.base.errors import FileProblemsError
+from builder.base.project import Project
 from builder.definitions import configuration
 from builder.definitions.configuration import RequiredEvidence
 from builder.evidence import requirements
 from builder.evidence.requirements import MissingEvidence
 from builder.evidence.run_record import SAME, Evidence, Figure
+from builder.lock.model import Lock
 from tests import projects
 from tests.evidence import runs
 from tests.evidence.test_requirements import NEW, OLD, lacking, make, proof, recorded, subject
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WANTED = RequiredEvidence(same=0.005)
 SAYS = "same small:1: perplexity"
@@ -72,9 +77,10 @@ def test_only_what_is_surely_outside_has_failed() -> None:
     assert failed(compared(0.001, 0.009)) == [False]
 
 
-def test_the_command_that_compares_is_told() -> None:
+def test_the_command_that_compares_is_told(tmp_path: Path) -> None:
     missing = MissingEvidence("same", str(OLD), "has not been run")
-    assert requirements.missing_command(missing, NEW, "Org/M") == "builder compare small:1 small:2 Org/M"
+    command = requirements.missing_command(Project(tmp_path), Lock(), missing, NEW, "Org/M")
+    assert command == "builder compare small:1 small:2 Org/M"
 
 
 def test_a_project_reads_what_is_required_and_refuses_other_words(tmp_path: Any) -> None:

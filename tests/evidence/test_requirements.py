@@ -238,7 +238,8 @@ def test_from_the_files_of_a_project(tmp_path: Path) -> None:
     project, lock = make(tmp_path)
     (missing,) = requirements.missing(project, lock, NEW, runs.MODEL)
     assert str(missing) == "prove: has not been run"
-    assert requirements.missing_command(missing, NEW, runs.MODEL) == f"builder prove small:2 {runs.MODEL}"
+    command = requirements.missing_command(project, lock, missing, NEW, runs.MODEL)
+    assert command == f"builder prove small:2 {runs.MODEL}"
     run_record.add_run(project, NEW, proof(subject=now(project, lock)))
     assert requirements.missing(project, lock, NEW, runs.MODEL) == ()
     path = project.recipes / "chat.yaml"
@@ -299,6 +300,42 @@ def test_the_gate_tells_all_that_is_missing_or_keeps_the_note(tmp_path: Path) ->
     ]
     assert requirements.passed(of_project, lock, NEW, by_recipe, "seen by eye") == "without its evidence: seen by eye"
     assert requirements.passed(of_project, lock, NEW, {}, "seen by eye") == "seen by eye"
+
+
+MODEL = runs.MODEL
+
+
+@pytest.mark.parametrize(
+    ("requires", "paired", "command"),
+    [
+        ('bench: {tg: ">= 40"}', OLD, f"builder bench {MODEL} --image small:2 --profile quick"),
+        # The profile `quick` measures no depth.
+        ('bench: {tg at 32768: ">= 40"}', OLD, f"builder bench {MODEL} --image small:2 --profile community"),
+        ('bench: {"tg at 131072, concurrency 4": ">=4"}', OLD, f"builder bench {MODEL} --image small:2 --profile deep"),
+        ('bench: {tg at 7: ">= 40"}', OLD, f"builder bench {MODEL} --image small:2 --profile PROFILE"),
+        # The current image has no figures either.
+        ('bench: {tg: ">= 95 % of current"}', OLD, f"builder bench {MODEL} --compare small:1 small:2 --profile quick"),
+        # No command knows a model that was never paired.
+        ('bench: {tg: ">= 40"}', None, "builder bench recipes/chat.yaml --image small:2 --profile quick"),
+        ("probe: [long]", None, "builder probe recipes/chat.yaml long --image small:2"),
+        ("prove: pass", None, "builder prove small:2 recipes/chat.yaml"),
+    ],
+)  # fmt: skip
+def test_the_command_provides_what_is_missing(
+    tmp_path: Path, requires: str, paired: ImageName | None, command: str
+) -> None:
+    project, lock = make(tmp_path, f"{{{requires}}}")
+    lock = lock if paired else replace(lock, models={})
+    (missing,) = requirements.missing(project, lock, NEW, MODEL)
+    assert requirements.missing_command(project, lock, missing, NEW, MODEL) == command
+
+
+@pytest.mark.parametrize("option", ["--force", "--force --note TEXT"])
+def test_each_command_names_the_options_that_it_has(tmp_path: Path, option: str) -> None:
+    project, lock = make(tmp_path)
+    with pytest.raises(ConflictError) as raised:
+        requirements.passed(workspace(project, NO_ENGINE), lock, NEW, {MODEL: None}, anyway=option)
+    assert raised.value.hint == f"run these commands; to move the pointer anyway, add `{option}`"
 
 
 # Comparisons of series that are known, and properties of all of them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -87,6 +88,32 @@ def test_the_node_is_named() -> None:
     (cause,) = likely_causes.machine_causes([("spark2", change)], "network", {}, 2, [])
     assert cause.text == "kernel: 6.17.0-1014-nvidia → 7.0.0-1019-nvidia on spark2"
     assert cause.undo == "boot kernel 6.17.0-1014-nvidia from the boot menu on spark2"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "undo"),
+    [
+        (
+            {"parameters": "kho=off"},
+            {"parameters": ""},
+            "start the kernel with 'kho=off' again: edit /etc/default/grub, then `sudo update-grub`, then restart",
+        ),
+        (
+            {"parameters": ""},
+            {"parameters": "kho=off"},
+            "remove 'kho=off': edit /etc/default/grub, then `sudo update-grub`, then restart",
+        ),
+        (
+            {},
+            {"toolkit": "1.19.0"},
+            "`sudo apt install nvidia-container-toolkit{,-base}=1.18.1-1 libnvidia-container{1,-tools}=1.18.1-1`",
+        ),
+    ],
+)
+def test_what_undoes_a_change(before: dict[str, Any], after: dict[str, Any], undo: str) -> None:
+    (change,) = machine_record.machine_changes(replace(BEFORE, **before), replace(BEFORE, **after))
+    (cause,) = likely_causes.machine_causes([("", change)], "", {}, 1, [])
+    assert cause.undo == undo
 
 
 @pytest.mark.parametrize(

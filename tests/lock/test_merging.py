@@ -137,7 +137,7 @@ def test_different_numbers_of_one_repository_are_both_kept(
     if model:
         assert both.models[model].pairing.image == ImageName(CPU, 5)
     assert list(merging.chosen(base, ours, theirs)) == [
-        f"{CPU}:4 as the image in use, while the other side has {CPU}:5"
+        f"{CPU}:4 as the current image, while the other side has {CPU}:5"
     ]
 
 

@@ -322,6 +322,13 @@ def test_what_is_not_pinned_is_said(tmp_path: Path) -> None:
     )
 
 
+def test_an_effect_that_no_image_keeps_is_said_of_a_mod_that_is_baked(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    projects.add_mod(tmp_path, "loop", "", {"go": "nohup watch.sh &\n"}, "description: x\nrun: go\n")
+    (message,) = collect_warnings((), (mod.load_mod(project, "loop"),), None)
+    assert message.startswith("mod loop: go starts a process that outlives the script, which no image keeps. Instead: ")
+
+
 def test_a_variable_that_is_set_again_is_said(tmp_path: Path) -> None:
     a, b, c, _ = load(tmp_path, a="env: {X: 1, Y: 1}", b="env: {X: 2, Y: 1}", c="env: {X: 2}")
     message = "mod b sets X to '2' instead of '1', which mod a sets"

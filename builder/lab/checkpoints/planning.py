@@ -265,7 +265,7 @@ def read_source_listing(source: SourceContents, further: Iterable[str]) -> Sourc
             if (other := places.setdefault(tensor.name, path)) != path:
                 raise _damaged(source, path, f"`{tensor.name}` is also in {other}")
     if missing := sorted(f"{name} in {path}" for name, path in index.items() if places.get(name) != path):
-        raise _damaged(source, INDEX, f"it names {len(missing)} tensors that do not exist: {listed(missing)}")
+        raise _damaged(source, INDEX, f"it names tensors that do not exist: {listed(missing)}")
     others = {path: source.sizes[path] for path in sorted(usable.difference(weights))}
     return SourceListing(headers, tuple(in_index), others)
 

@@ -14,7 +14,7 @@ from fnmatch import translate
 from typing import Any
 
 from builder.base.values import asdict, dataclass, field, replace
-from builder.base.words import did_you_mean
+from builder.base.words import counted, did_you_mean
 from builder.definitions.checkpoint_definition import (
     AddStep,
     CheckpointStep,
@@ -133,7 +133,7 @@ def _take(content: PlannedContent, step: TakeStep, source: SourceListing) -> Pla
     taken = [_planned(_renamed(each.name, step.rename), each, SourceFile(step.source, path)) for path, each in selected]
     if not taken:
         raise StepError(f"no tensor of {step.source} is selected")
-    _require_count(step.expect, [tensor.name for tensor in taken], "selected")
+    _require_count(step.expect, [tensor.name for tensor in taken], "in the selection")
     _require_new(content, taken)
     is_wanted = _matcher(step.files if step.files is not None else () if content.tensors else ("*",))
     files = {
@@ -157,11 +157,11 @@ def _replace(content: PlannedContent, step: ReplaceStep, source: SourceListing) 
     unmatched = [name for name in selected if name not in matched]
     shapes = {name: (list(target.shape), list(selected[name].shape)) for name, target in matched.items()}
     if differing := [f"{name} {then} and {now}" for name, (then, now) in shapes.items() if then != now]:
-        raise StepError(f"{len(differing)} shapes differ: {listed(differing)}")
-    _require_count(step.expect, list(matched), "have a counterpart")
-    _require_count(step.unmatched, unmatched, "have no counterpart")
+        raise StepError(f"tensors with different shapes: {listed(differing)}")
+    _require_count(step.expect, list(matched), "with a counterpart")
+    _require_count(step.unmatched, unmatched, "without a counterpart")
     if not matched:
-        raise StepError(f"none of the {len(selected)} selected tensors of {step.source} has a counterpart")
+        raise StepError(f"no selected tensor of {step.source} has a counterpart; selected: {len(selected)}")
     changed, missing = [], []
     for name, target in matched.items():
         places = {name: target.place}
@@ -173,7 +173,7 @@ def _replace(content: PlannedContent, step: ReplaceStep, source: SourceListing) 
             new = _planned(each, tensor, SourceFile(step.source, path))
             changed.append(replace(new, shard=target.shard, place=places[each]))
     if missing:
-        raise StepError(f"{len(missing)} companions are missing in {step.source}: {listed(missing)}")
+        raise StepError(f"companions that are missing in {step.source}: {listed(missing)}")
     companions = len(changed) - len(matched)
     also = f", with {companions} companions" if companions else ""
     pairs = {(target.dtype, selected[name].dtype) for name, target in matched.items()}
@@ -195,7 +195,7 @@ def _add(content: PlannedContent, step: AddStep, source: SourceListing) -> Plann
         raise StepError(f"{step.source} has no file {step.file}" + (f"; {suggestion}" if suggestion else ""))
     file = SourceFile(step.source, step.file)
     added = [_planned(tensor.name, tensor, file) for tensor in source.headers[step.file].tensors]
-    _require_count(step.expect, [tensor.name for tensor in added], f"are in {step.file}")
+    _require_count(step.expect, [tensor.name for tensor in added], f"in {step.file}")
     _require_new(content, added)
     if any(other.path == step.file for other in content.added - {file}):
         raise StepError(f"an earlier step already added a file {step.file}")
@@ -216,14 +216,18 @@ def _verify(content: PlannedContent, step: VerifyStep) -> PlannedContent:
     size = sum(tensor.size for tensor in tensors)
     wrong = []
     if step.tensors not in (None, len(tensors)):
-        wrong.append(f"there are {len(tensors)} tensors, not {step.tensors}")
+        wrong.append(f"expected {counted(step.tensors, 'tensor')}, found {len(tensors)}")
     if step.size not in (None, size):
-        wrong.append(f"the tensors have {size} bytes, not {step.size}")
+        wrong.append(f"expected {counted(step.size, 'byte')} of tensors, found {size}")
     dtypes = Counter(tensor.dtype for tensor in tensors)
     named = {pattern: sum(map(_matcher((pattern,)), content.tensors)) for pattern in step.counts}
-    counted = [(named[pattern], f"have a name like {pattern}", count) for pattern, count in step.counts.items()]
-    counted += [(dtypes[dtype], f"are {dtype}", count) for dtype, count in step.dtypes.items()]
-    wrong += [f"{number} {what}, not {count}" for number, what, count in counted if number != count]
+    counts = [(named[pattern], f"with a name like {pattern}", count) for pattern, count in step.counts.items()]
+    counts += [(dtypes[dtype], f"of type {dtype}", count) for dtype, count in step.dtypes.items()]
+    wrong += [
+        f"expected {counted(count, 'tensor')} {what}, found {number}"
+        for number, what, count in counts
+        if number != count
+    ]
     for pattern, shape in step.shapes.items():
         matching = list(filter(_is_in(TensorSelection((pattern,))), tensors))
         if not matching:
@@ -281,13 +285,13 @@ def _renamed(name: str, rename: Mapping[str, str]) -> str:
 def _require_count(expected: int | None, names: list[str], what: str) -> None:
     if expected is not None and len(names) != expected:
         which = f": {listed(names)}" if names else ""
-        raise StepError(f"{len(names)} tensors {what}, but {expected} are expected{which}")
+        raise StepError(f"expected {counted(expected, 'tensor')} {what}, found {len(names)}{which}")
 
 
 def _require_new(content: PlannedContent, new: Iterable[PlannedTensor]) -> None:
     counts = Counter(tensor.name for tensor in new)
     if twice := [name for name, count in counts.items() if count > 1 or name in content.tensors]:
-        raise StepError(f"{len(twice)} tensor names already exist: {listed(twice)}")
+        raise StepError(f"these tensor names already exist: {listed(twice)}")
 
 
 # The files of the result: their tensors, the order of the tensors, and the byte ranges to copy.

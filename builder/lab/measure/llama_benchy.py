@@ -103,7 +103,7 @@ def run_llama_benchy(
             return Throughput(_failed("answers", f"no answer for {_STALL_SECONDS / 60:g} minutes"))
         except OSError as error:
             raise MeasuringError(f"uv cannot be started: {error.strerror}") from None
-        return _result(ended, folder, profile)
+        return _result(ended, folder, profile, tokenizer)
 
 
 def _options(served: served_model.ServedModel, profile: BenchProfile, tokenizer: Path, folder: Path) -> list[str]:
@@ -119,7 +119,7 @@ def _options(served: served_model.ServedModel, profile: BenchProfile, tokenizer:
     return [*options, *(["--exact-tg"] if profile.exact else []), *([] if profile.coherence else ["--skip-coherence"])]
 
 
-def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile) -> Throughput:
+def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile, tokenizer: Path) -> Throughput:
     if not (folder / _RECOUNTED).exists():
         name, _, version = LLAMA_BENCHY.partition(" ")
         hint = "check the network and the settings of the package index (UV_DEFAULT_INDEX, HTTPS_PROXY):"
@@ -128,9 +128,7 @@ def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile)
     printed = (ended.output + b"\n" + ended.messages).decode(errors="replace")
     if _WRONG_TOKENIZER in printed or _DOWNLOAD in printed:
         message = f"{LLAMA_BENCHY} did not use the tokenizer or the text that it was given: its figures would be wrong"
-        raise MeasuringError(
-            message, hint="check the model's tokenizer.json; `builder download RECIPE` fetches it again"
-        )
+        raise MeasuringError(message, hint=f"check that {tokenizer} is complete")
     if ended.cause != "itself":
         return Throughput(_failed("time", f"the profile was not finished after {profile.minutes} minutes"))
     if _INCOHERENT in printed:
@@ -261,7 +259,8 @@ def fetch_tokenizer(
             content = "" if result.exit_code else result.output
     if not content.lstrip().startswith("{"):
         message = f"{NAME} of {model or served.name} is missing here: without it, the lengths of prompts would be wrong"
-        hint = f"`builder download RECIPE` fetches it; llama-benchy cannot measure a model without a {NAME}"
+        fetch = f"`builder download {model}` fetches it" if hub_cache.is_id(model) else f"put {NAME} into its folder"
+        hint = f"{fetch}; llama-benchy cannot measure a model without a {NAME}"
         raise MeasuringError(message, hint=hint)
     target.write_text(content, encoding="utf-8")
     return target

@@ -104,11 +104,11 @@ def judge_answers(
     has_tools = any(each.trip.calls for each in readings)
     of_turns = [*round_trips.judge_readings(readings, is_known=style.names_roles, tool_parser=has_tools)]
     if unread := sum("missing" in answer for answer in answers.values()):
-        text = f"{unread} outputs were not parsed back: this release of vLLM cannot do so without a GPU"
+        text = f"outputs that were not parsed back: {unread}; this release of vLLM cannot parse them without a GPU"
         tally.findings.append(Finding("parsers", "", "unclear", text))
     too_long = sum(_TOO_LONG in answer.get("refused", "") for answer in answers.values())
     if too_long and not prompts:
-        text = f"all {too_long} questions are longer than the context that the recipe gives the model"
+        text = f"each question ({too_long} in all) is longer than the context that the recipe gives the model"
         tally.findings.append(Finding("context", "", "unclear", text))
     broken = tell_limits(questions, tally.findings) if is_published else tally.findings
     changed = _changes(tally, reference) if reference else ()

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from builder.base.values import dataclass
+from builder.base.words import counted
 from builder.lab.prove.conversations import Conversation, tool_schemas
 
 Broken: TypeAlias = Iterator[tuple[str, str]]
@@ -161,7 +162,7 @@ def _turns(conversation: Conversation, text: str, style: Style) -> Broken:
             if not header.match(turn):
                 yield "delimiters", f"{begin} is followed by {cut(turn, 40)}"
             if count != 1 and (number < len(turns) or count):
-                yield "delimiters", f"a turn contains {ends[0]} {count} times: {cut(begin + turn, _SHOWN)}"
+                yield "delimiters", f"a turn contains {ends[0]} {counted(count, 'time')}: {cut(begin + turn, _SHOWN)}"
         # Some templates write turns of the system and of tools differently.
         of_dialogue = [turn for turn in turns[:-1] if turn.startswith(tuple(_ROLES)) and "<tool_" not in turn]
         between = {turn[max(map(turn.rfind, ends)) :] for turn in of_dialogue}
@@ -176,7 +177,7 @@ def _blocks(conversation: Conversation, text: str, style: Style) -> Broken:
     for name, part in ((name, after if name in _BLOCKS else whole) for name in (*_BLOCKS, *_BLOCKS_OF_TOOLS)):
         opened, closed = len(re.findall(rf"<{name}[=>]", part)), part.count(f"</{name}>")
         if opened != closed and (style.names_roles or opened > closed):
-            yield "delimiters", f"<{name}> is opened {opened} times and closed {closed} times"
+            yield "delimiters", f"<{name}> is opened {counted(opened, 'time')} and closed {counted(closed, 'time')}"
     is_open = after.rstrip().endswith("<think>") or not conversation.generation
     if after.count("<think>") > after.count("</think>") + is_open:
         yield "delimiters", "<think> is opened more often than closed"
@@ -427,7 +428,8 @@ def _schemas(conversation: Conversation, text: str) -> Broken:
         return  # some templates have their own words for types
     for (check, part), count in wanted.items():
         if written.count(part) < count:
-            yield check, f"{part} is in the prompt {written.count(part)} times, but in the tools {count} times"
+            times, wanted_times = counted(written.count(part), "time"), counted(count, "time")
+            yield check, f"{part} is in the prompt {times}, but in the tools {wanted_times}"
 
 
 def _constraints(schema: Mapping[str, Any]) -> Broken:

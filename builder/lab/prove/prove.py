@@ -184,7 +184,7 @@ def _judgement(
     if not answers.broke_off:
         return judgement
     left = len(setup.questions) - len(questions)
-    text = f"{answers.broke_off}, so {left} questions were not asked\n{_end(answers.log)}"
+    text = f"{answers.broke_off}; questions that were not asked: {left}\n{_end(answers.log)}"
     return replace(judgement, verdict="fail", findings=(Finding("front end", "", "fail", text), *judgement.findings))
 
 

@@ -284,7 +284,8 @@ class _Sources:
             numbers = (number for number in sorted(record.numbers, reverse=True) if not record.numbers[number].pruned)
             if gone := [str(number) for number in numbers if not self._has_directory(repository, number)]:
                 more = f" and {len(gone) - _LISTED} more" if gone[_LISTED:] else ""
-                text = f"no build directory of {', '.join(gone[:_LISTED])}{more}: these numbers cannot be built again"
+                numbers_text = f"{', '.join(gone[:_LISTED])}{more}"
+                text = f"cannot be built again, because the build directory is missing: {numbers_text}"
                 every.append(self._concern("missing", repository, "", text, "builder verify"))
         for name, each in self.evidence.items():
             problems = (self.disclosure.note(str(problem)) or "a run that cannot be read" for problem in each.problems)
@@ -335,7 +336,7 @@ class _Sources:
             for each in requirements.missing(self.project, self.lock, image, name, environ=environ):
                 what = self.disclosure.note(str(each)) or f"{each.kind} {each.name}".strip()
                 concern: Concern = "failed" if each.failed else "missing"
-                command = requirements.missing_command(each, image, name)
+                command = requirements.missing_command(self.project, self.lock, each, image, name)
                 yield self._concern(concern, name, image, f"required {what}", command)
         except (FileProblemsError, UnsafePathError) as error:
             first = self.disclosure.note(error.message.splitlines()[0])

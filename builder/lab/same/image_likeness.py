@@ -52,7 +52,7 @@ class ComparedTexts:
             f"perplexity {_band(compared)}, the same most likely token at {self.agreement:.1%} of the places"
         )
         if compared.verdict == "cannot tell":
-            return f"{text}; {self.texts} texts are too few to decide, about {compared.needed} would be enough"
+            return f"{text}; {words.counted(self.texts, 'text')} cannot decide, about {compared.needed} would be enough"
         return f"{text}; they first differ at {self.parting}" if self.parting else text
 
 

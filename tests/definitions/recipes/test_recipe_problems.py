@@ -128,7 +128,7 @@ def test_a_mod_that_cannot_be_baked_is_a_note_with_what_to_use(project: Project)
     projects.add_mod(project.root, "loop", "nohup watch.sh &\n", {"watch.sh": "x"})
     text = f"{HEAD}mods: [template, mods/loop]\ncommand: vllm serve x\n"
     (note,) = notes(project, text)
-    assert "mod loop cannot be baked: run.sh starts a process that outlives the script, which no image keeps" in note
+    assert "mod loop: run.sh starts a process that outlives the script, which no image keeps" in note
     assert "in the recipe's command" in note
 
 

@@ -148,7 +148,7 @@ def test_weights_that_an_index_lists_in_part_are_not_whole(project: Project, fol
     index_lists(folders, shards, safetensors_files.INT4_FILES)
     message = refusal(project, folders)
     assert message.startswith(f"{FILE}:{line_of('- verify:')}:5: ")
-    assert "0 have a name like mtp.layers.0.mlp.experts.*_proj.weight, not 768" in message
+    assert "expected 768 tensors with a name like mtp.layers.0.mlp.experts.*_proj.weight, found 0" in message
 
 
 @pytest.mark.slow
@@ -162,7 +162,7 @@ def test_a_wrong_count_is_a_problem_at_its_step(project: Project, folders: Path)
     with pytest.raises(FileProblemsError) as refused:
         plan(project, folders)
     place = f"{FILE}:{line_of('- replace: fp8')}:5"
-    assert refused.value.message.startswith(f"{place}: 143 tensors have a counterpart, but 144 are expected")
+    assert refused.value.message.startswith(f"{place}: expected 144 tensors with a counterpart, found 143")
 
 
 def line_of(text: str) -> int:
@@ -211,7 +211,7 @@ def test_a_name_in_two_files_is_refused(project: Project, folders: Path) -> None
     ("changed", "message"),
     [
         ({"x": "model-00009.safetensors"}, "it names files that do not exist: model-00009.safetensors"),
-        ({"x": "model-00001-of-00002.safetensors"}, "it names 1 tensors that do not exist: x in model-00001-of-00002"),
+        ({"x": "model-00001-of-00002.safetensors"}, "it names tensors that do not exist: x in model-00001-of-00002"),
         ({"x": "../model-00001-of-00002.safetensors"}, "its weight_map has an entry that is not a weights file"),
         ({"x": 5}, "its weight_map has an entry that is not a weights file"),
     ],

@@ -119,39 +119,42 @@ def test_add_adds_nothing_where_such_tensors_are_there_already() -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["{take: a, expect: 5}"], "0: 4 tensors selected, but 5 are expected: x.weight, y.weight, z, w.weight"),
+        (["{take: a, expect: 5}"], "0: expected 5 tensors in the selection, found 4: x.weight, y.weight, z, w.weight"),
         (['{take: a, select: ["nothing*"]}'], "0: no tensor of a is selected"),
-        (['{take: a, rename: {"?": a, x.weight: z}}'], "0: 1 tensor names already exist: z"),
-        (["{take: a}", "{take: a}"], "1: 4 tensor names already exist"),
+        (['{take: a, rename: {"?": a, x.weight: z}}'], "0: these tensor names already exist: z"),
+        (["{take: a}", "{take: a}"], "1: these tensor names already exist: x.weight, y.weight"),
         (
             ["{take: a}", f"{{{REPLACE}, expect: 144}}"],
-            "1: 1 tensors have a counterpart, but 144 are expected: x.weight",
+            "1: expected 144 tensors with a counterpart, found 1: x.weight",
         ),
         (
             ["{take: a}", f"{{{REPLACE}, unmatched: 0}}"],
-            "1: 1 tensors have no counterpart, but 0 are expected: q.weight",
+            "1: expected 0 tensors without a counterpart, found 1: q.weight",
         ),
-        (["{take: a}", "{replace: b, dtype: F8_E4M3, companions: [scale_inv]}"], "1 companions are missing in b: x.s"),
-        (["{take: a}", '{replace: b, select: ["q*"]}'], "1: none of the 2 selected tensors of b has a counterpart"),
+        (
+            ["{take: a}", "{replace: b, dtype: F8_E4M3, companions: [scale_inv]}"],
+            "companions that are missing in b: x.s",
+        ),
+        (["{take: a}", '{replace: b, select: ["q*"]}'], "1: no selected tensor of b has a counterpart; selected: 2"),
         (
             ["{take: a, rename: {y.weight: q.weight}}", "{replace: b}"],
-            "1: 1 shapes differ: q.weight [8] and [4, 8]",
+            "1: tensors with different shapes: q.weight [8] and [4, 8]",
         ),
         (["{take: a}", "{add: a, file: extr.safetensors}"], "a has no file extr.safetensors; did you mean `extra.s"),
         (
             ["{take: a}", "{add: a, file: extra.safetensors, expect: 785}"],
-            "1: 1 tensors are in extra.safetensors, but 7",
+            "1: expected 785 tensors in extra.safetensors, found 1",
         ),
-        (["{take: a}", "{add: b, file: model.safetensors}"], "1: 1 tensor names already exist: x.weight"),
+        (["{take: a}", "{add: b, file: model.safetensors}"], "1: these tensor names already exist: x.weight"),
         (
             ["{take: a}", "{config: {a: 1}, file: confg.json}"],
             "1: there is no file confg.json; did you mean `config.js",
         ),
-        (["{take: a}", "{verify: {tensors: 5}}"], "1: there are 4 tensors, not 5"),
-        (["{take: a}", "{verify: {bytes: 5}}"], "1: the tensors have 66648 bytes, not 5"),
+        (["{take: a}", "{verify: {tensors: 5}}"], "1: expected 5 tensors, found 4"),
+        (["{take: a}", "{verify: {bytes: 5}}"], "1: expected 5 bytes of tensors, found 66648"),
         (
             ["{take: a}", '{verify: {counts: {"*.weight": 2}, dtypes: {I32: 2}}}'],
-            "3 have a name like *.weight, not 2; 1",
+            "1: expected 2 tensors with a name like *.weight, found 3; expected 2 tensors of type I32, found 1",
         ),
         (
             ["{take: a}", "{verify: {shapes: {x.weight: [4, 9]}}}"],

@@ -105,9 +105,10 @@ def test_a_server_that_fails_meanwhile_and_a_model_that_talks_nonsense(environ: 
 def test_a_tokenizer_that_cannot_be_had_is_no_measurement(environ: dict[str, str], tmp_path: Path) -> None:
     with (
         serving(Behaviour(context=4096)) as served,
-        pytest.raises(MeasuringError, match="tokenizer.json of org/served is missing here"),
+        pytest.raises(MeasuringError, match="tokenizer.json of org/served is missing here") as raised,
     ):
         bench.measure_bench(served, SMALL, {**environ, "HF_HUB_CACHE": str(tmp_path / "empty")}, events.ignore)
+    assert raised.value.hint.startswith("`builder download org/served` fetches it; ")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_figures_of_another_tokenizer_or_text_are_refused(line: str, tmp_path: P
     (tmp_path / "recounted.jsonl").touch()
     ended = EndedProcess(0, "itself", line.encode(), b"")
     with pytest.raises(MeasuringError, match="did not use the tokenizer or the text"):
-        llama_benchy._result(ended, tmp_path, SMALL)
+        llama_benchy._result(ended, tmp_path, SMALL, tmp_path / "tokenizer.json")
 
 
 def test_what_the_tool_writes_becomes_figures() -> None:
@@ -186,7 +187,7 @@ def test_a_result_that_is_none_is_refused(raw: bytes, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_bytes(raw)
     (tmp_path / "recounted.jsonl").touch()
     with pytest.raises(MeasuringError, match="wrote a result that cannot be read"):
-        llama_benchy._result(EndedProcess(0, "itself", b"", b""), tmp_path, SMALL)
+        llama_benchy._result(EndedProcess(0, "itself", b"", b""), tmp_path, SMALL, tmp_path / "tokenizer.json")
 
 
 @pytest.mark.slow

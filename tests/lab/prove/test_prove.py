@@ -136,7 +136,7 @@ def test_one_that_broke_off_fails_with_what_it_answered(tmp_path: Path, monkeypa
     run = proven(tmp_path, monkeypatch, FrontEndRun("0.32", (answered(5, broke_off="it ended with -11"),)))
     assert run.verdict == "fail"
     (finding,) = run.findings
-    assert finding.text.startswith(f"it ended with -11, so {len(QUESTIONS) - 5} questions were not asked\n")
+    assert finding.text.startswith(f"it ended with -11; questions that were not asked: {len(QUESTIONS) - 5}\n")
     assert finding.text.endswith("the last one")
     assert run.counts["conversations"] == 5
 
