@@ -146,6 +146,11 @@ def environment(endpoint: Endpoint) -> dict[str, str]:
     return variables
 
 
+def docker_configuration(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the user's config.json of Docker; empty without a file. Raises EngineError if it cannot be read."""
+    return _json(_config_folder(environ) / "config.json")
+
+
 def _config_folder(environ: Mapping[str, str]) -> Path:
     home = Path(environ.get("HOME") or Path.home())
     return Path(environ.get("DOCKER_CONFIG") or home / ".docker")

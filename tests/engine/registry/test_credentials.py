@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,6 +33,7 @@ def test_the_login_comes_from_dockers_own_configuration(tmp_path: Path, monkeypa
         '{"auths": {"registry.example": {"auth": "%%%"}}}',
         '{"auths": {"registry.example": {"auth": "YWxpY2U="}}}',
         '{"auths": ["registry.example"]}',
+        "{",
     ],
 )
 def test_a_login_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
@@ -39,3 +41,16 @@ def test_a_login_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     with pytest.raises(SourceError, match="the login for the registry of .* cannot be read"):
         registry.auth_headers("registry.example/vllm:1")
+
+
+def test_without_a_login_for_the_registry_the_slow_sdk_is_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "docker", None)
+    assert registry.auth_headers("127.0.0.1:5000/vllm:1") == {}
+    (tmp_path / "config.json").write_text(json.dumps({"auths": {"https://index.docker.io/v1/": {"auth": "YTpi"}}}))
+    assert registry.auth_headers("127.0.0.1:5000/vllm:1") == {}
+    for with_login in ("debian:bookworm-slim", "index.docker.io/org/name"):
+        with pytest.raises(ImportError, match="docker"):
+            registry.auth_headers(with_login)
