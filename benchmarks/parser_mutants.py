@@ -6,7 +6,8 @@ PYTHON is a Python with vLLM. The parsers are changed only in memory. Each parse
 tests/lab/prove/formats.py, and the templates in FILE; its lines are `TOOL REASONING TEMPLATE`, with `-` for no parser.
 A mutant has one change in a line that the reading of a turn reaches: a flipped comparison, a slice or number that is
 off by one, a dropped statement, or a swapped mark. The mutants are spread evenly over the files. A mutant is noticed
-alone if the proof no longer passes. It is noticed beside the number before if an answer has changed.
+alone if the proof no longer passes. It is noticed beside the number before if an answer has changed. The list of
+tests/mutation/equivalent_parsers.yaml says of survivors why no turn can show them, or which turn would.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from builder.base import yaml_file
 from builder.lab.prove import conversations, front_end, judging
 from builder.lab.prove.conversations import Conversation
 from builder.lab.prove.front_end import Setup
@@ -35,6 +37,7 @@ from tests.lab.prove import formats
 
 _READER = Path(__file__).with_name("parser_reader.py")
 _GPT_OSS = Path(__file__).parents[1] / "tests/end_to_end/gpt_oss_files.py"
+JUDGED = Path(__file__).parents[1] / "tests/mutation/equivalent_parsers.yaml"
 _REGISTERED = """
 import importlib, json
 names = {}
@@ -137,6 +140,16 @@ class Mutant:
     @property
     def module(self) -> str:
         return ".".join(PurePosixPath(self.path[self.path.rindex("/vllm/") + 1 :]).with_suffix("").parts)
+
+    @property
+    def key(self) -> str:
+        return " ".join(f"{self.module}:{self.line} {self.what}".split())
+
+
+def equivalent() -> set[str]:
+    """The keys of the mutants that no turn can show; their file has the reasons."""
+    judged = yaml_file.load(JUDGED.read_text(encoding="utf-8"), JUDGED.name)
+    return {" ".join(each["mutant"].split()) for each in judged if "because" in each}
 
 
 def pairs_of(file: Path | None, tools: str) -> list[Pair]:
@@ -434,15 +447,19 @@ def _try_mutants(
             beside = alone or pair.judge(result["answers"], before).verdict != "pass"
             seen[mutant.number].update({"alone": alone, "beside": beside})
     kinds = Counter(each.what.partition(":")[0] for each in mutants)
+    judged_same = equivalent()
+    same = {each.number for each in mutants if each.key in judged_same and not seen[each.number]["beside"]}
     for how, words in (("alone", "by a first proof"), ("beside", "beside the number before")):
         noticed = [each for each in mutants if seen[each.number][how]]
         by_kind = Counter(each.what.partition(":")[0] for each in noticed)
         parts = ", ".join(f"{kind} {by_kind[kind]}/{count}" for kind, count in sorted(kinds.items()))
         sys.stdout.write(f"noticed {words}: {len(noticed)} of {len(mutants)} ({parts})\n")
+        telling = [each for each in noticed if each.number not in same]
+        sys.stdout.write(f"  without those that no turn can show: {len(telling)} of {len(mutants) - len(same)}\n")
     for mutant in mutants:
         if not seen[mutant.number]["alone"]:
             how = "only changed" if seen[mutant.number]["beside"] else "survived"
-            sys.stdout.write(f"{how}: {mutant.module}:{mutant.line} {mutant.what}\n")
+            sys.stdout.write(f"{how}: {mutant.key}{' (equivalent)' * (mutant.number in same)}\n")
 
 
 if __name__ == "__main__":

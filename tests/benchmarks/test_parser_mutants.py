@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from benchmarks import parser_mutants
+from builder.base import yaml_file
 
 SOURCE = '''
 class Reader:
@@ -63,3 +65,14 @@ def test_what_another_file_of_the_parsers_reads_may_change(tmp_path: Path) -> No
         path.write_text(source, encoding="utf-8")
     found = [each.what for each in parser_mutants.mutants_of(str(parser), {6})]
     assert found == ["statement dropped: self._noted = 2 -> pass", "constant off by one: 2 -> (3)"]
+
+
+def test_a_mutant_is_judged_once_with_a_reason_or_with_the_turn_that_would_show_it() -> None:
+    judged = yaml_file.load(parser_mutants.JUDGED.read_text(encoding="utf-8"), parser_mutants.JUDGED.name)
+    names = [" ".join(each["mutant"].split()) for each in judged]
+    assert len(names) == len(set(names))
+    assert all(re.match(r"vllm(\.\w+)+:\d+ [^:]+: .+ -> .+", name) for name in names)
+    assert [each["mutant"] for each in judged if ("because" in each) == ("missed" in each)] == []
+    assert parser_mutants.equivalent() == {
+        name for name, each in zip(names, judged, strict=True) if len(each.get("because", "")) > 20
+    }
