@@ -212,6 +212,7 @@ def test_a_recipe_that_cannot_be_read_is_told_and_hinders_no_rollback(tmp_path: 
     [
         (["small:1"], 2, "`builder rollback small --to 1`"),
         (["nothing"], 2, "`nothing` is not a model, definition, repository or recipe"),
+        (["nothing:1"], 2, "`nothing:1` is not a model, definition, repository or recipe"),
         (["chat", "--to", "7"], 2, "images.lock has no image small:7"),
         (["small"], 1, "small has no image to go back to"),
         (["small", "--to", "2"], 1, "small is already at number 2"),

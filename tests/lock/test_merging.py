@@ -217,6 +217,10 @@ def test_a_number_that_both_sides_gave_clashes(base: Lock, make_image: MakeImage
     theirs = built(base, ImageName(CPU, 4), make_image(5), "z/large")
     assert merging.clashes(ours, theirs) == (ImageName(CPU, 4),)
     assert merging.clashes(ours, ours) == ()
+    for number in (32, 1):  # a set of these has another order
+        ours = ours.with_image(ImageName(CPU, number), make_image(number))
+        theirs = theirs.with_image(ImageName(CPU, number), make_image(number + 20))
+    assert [name.number for name in merging.clashes(ours, theirs)] == [1, 4, 32]
 
 
 def test_a_number_that_stands_twice_is_named(base: Lock) -> None:

@@ -95,6 +95,12 @@ def test_an_image_that_was_built_here_names_its_definition_and_inputs(
     assert not list(Repository().with_number(1, adopted).broken_rules(CPU))
 
 
+def test_the_next_number_is_above_all_others(make_image: Callable[..., NumberedImage]) -> None:
+    repository = Repository().with_number(1, make_image(1)).with_number(3, make_image(3))
+    assert list(repository.broken_rules(CPU)) == []
+    assert list(replace(repository, next=3).broken_rules(CPU)) == [f"`next` of {CPU} is 3, which is already taken"]
+
+
 def test_a_step_back_is_undone_by_the_same_step() -> None:
     repository = Repository(current=4, previous=(3, 2, 1))
     back = repository.stepped_back_to(2)

@@ -89,6 +89,14 @@ def test_what_no_plan_has_is_refused(numbers: Kept, change: Callable[[Any], obje
     assert message in refused(numbers, change)
 
 
+def test_what_no_plan_has_is_listed_in_order(numbers: Kept) -> None:
+    name = numbers.add(cpu_plan())
+    file = numbers.folder(name) / "bake.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **{key: {} for key in "hgfedcba"}}))
+    directory = build_directory.read_build_directory(numbers.project, name)
+    assert list(build_directory.deviations(directory, "linux/amd64")) == [f"`{key}`" for key in "abcdefgh"]
+
+
 @pytest.mark.slow
 def test_not_more_is_told_than_can_be_read(numbers: Kept) -> None:
     message = refused(numbers, lambda d: d["target"].update({f"{n}{'x' * 10_000}": {} for n in range(1000)}))

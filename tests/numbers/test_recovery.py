@@ -102,9 +102,9 @@ def test_pins_that_images_lock_could_not_hold_are_not_taken_from_a_label(pins: s
 def test_a_directory_tells_of_its_own_number_alone(tmp_path: Path) -> None:
     project = Project(tmp_path)
     name = ImageName("small", 1)
-    record = text.dump_lock(Lock().with_image(name, locks.numbered()))
-    for folder in ("small/1", "small/1/mods/a/2", "large/2"):
-        projects.write(project.builds / folder / "images.lock", record.replace("small", folder.rpartition("/")[0]))
+    for folder, number in (("small/1", 1), ("small/1/mods/a/2", 2), ("large/2", 1)):
+        lock = Lock().with_image(ImageName(folder.rpartition("/")[0], number), locks.numbered())
+        projects.write(project.builds / folder / "images.lock", text.dump_lock(lock))
     projects.write(project.builds / "small/1/bake.json", json.dumps({}))
     (project.builds / "small/3").mkdir()
     (project.builds / "small/3/images.lock").symlink_to("../1/images.lock")

@@ -166,7 +166,7 @@ def test_every_reason_and_every_container_and_model_is_named() -> None:
     lock = lock.with_image(ImageName(REPO, 1), replace(image(), pinned=True))
     for model in ("Org/B", "Org/A"):
         lock = lock.with_model(model, Model(Pairing(ImageName(REPO, 1))))
-    containers = {"base-own-1": ("one", "two")}
+    containers: dict[str, tuple[str, ...]] = {"base-own-1": ("one", "two")}
     assert reasons(lock, numbered, 1, timedelta(seconds=1), containers)[1] == (
         "current",
         "kept",

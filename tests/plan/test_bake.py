@@ -41,3 +41,10 @@ def test_bake_takes_no_text_for_an_expression(endpoint: Endpoint, tmp_path: Path
     # It prints what can be read again.
     assert making.load_bake(printed)["target"]["image"]["labels"] == labels
     assert json.loads(printed)["target"]["image"]["labels"] != labels
+
+
+@pytest.mark.parametrize(
+    ("text", "field"), [("src=a", "src=a"), ("src=a,b", '"src=a,b"'), ('a"b', '"a""b"'), ("a\nb", '"a\nb"')]
+)
+def test_a_field_of_an_option_is_quoted_if_buildx_would_split_it(text: str, field: str) -> None:
+    assert making.csv_field(text) == field

@@ -28,6 +28,13 @@ def changed(name: str, **takes: str) -> tuple[Step, ...]:
     return tuple(Step(name, {**step.takes, **takes}) if step.name == name else step for step in BEFORE)
 
 
+def without(name: str, key: str) -> tuple[Step, ...]:
+    return tuple(
+        Step(step.name, {each: took for each, took in step.takes.items() if (step.name, each) != (name, key)})
+        for step in BEFORE
+    )
+
+
 def test_steps_survive_the_build_directory() -> None:
     assert read_steps(steps_file(BEFORE).content.decode()) == BEFORE
 
@@ -44,6 +51,8 @@ def test_steps_survive_the_build_directory() -> None:
         (changed("python packages", torch="2.14.0 333333333333"), ("torch: 2.13.0 → 2.14.0",)),
         (changed("python packages", torch="2.13.0 333333333333"), ("torch: 2.13.0, but with different files",)),
         (changed("python packages", ray="2.50 4"), ("ray: not there → 2.50",)),
+        (without("python packages", "uv"), ("uv: 0.13.8 → removed",)),
+        (without("base", "content"), ("base content: aaaaaaaaaaaa → nothing",)),
         (changed("mod template", content="sha256:" + "d" * 64), ("mod template: changed",)),
         ((*BEFORE, Step("mod b", {"content": "x"})), ("mod b: new",)),
         (BEFORE[:-1], ("mod template: removed",)),
