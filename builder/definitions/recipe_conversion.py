@@ -66,7 +66,7 @@ def _require_same(recipe: Recipe, text: str) -> None:
 
 
 def _server(rendered: command.ServeCommand) -> tuple[tuple[str, ...], ...]:
-    """What makes a server another one: its words, and the names that it answers to."""
+    """The words of a server's command and the names that it answers to: servers with equal ones are the same."""
     words = command.without(command.without(rendered.words, command.BACKEND), command.SERVED)
     return words, rendered.served
 

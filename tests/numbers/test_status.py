@@ -151,4 +151,4 @@ def test_numbers_are_listed_by_repository_the_latest_first_with_their_models_in_
         ("small:2", ("Org/A", "Org/B"), False),
     ]
     assert not any(row.only_here for row in overview.rows)
-    assert (overview.stray, overview.foreign, overview.upstream.at) == ((), {}, "")
+    assert (overview.stray, overview.foreign, overview.upstream.at) == ({}, {}, "")
