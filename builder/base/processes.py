@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
 
@@ -72,38 +72,6 @@ def in_threads(tasks: Mapping[str, Callable[[], T]]) -> SimpleQueue[tuple[str, T
     for each in tasks.items():
         Thread(target=run, args=each, daemon=True).start()
     return ended
-
-
-_CALCULATING_SECONDS, _CALCULATING_BYTES = 10.0, 1 << 30
-
-
-@contextmanager
-def limited_calculation() -> Iterator[None]:
-    """Limits a calculation with untrusted text in this process: to 10 seconds of its processors, and to 1 GiB of
-    memory. Raises TimeoutError and MemoryError. In another thread than the main one, only memory is limited."""
-    import resource
-    import signal
-    import threading
-
-    def end(*_: object) -> None:
-        raise TimeoutError(f"it takes more than {_CALCULATING_SECONDS:g} seconds")
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = int(text(Path("/proc/self/statm")).split()[0]) * resource.getpagesize() + _CALCULATING_BYTES
-    in_time = threading.current_thread() is threading.main_thread()
-    with ExitStack() as stack:
-        resource.setrlimit(resource.RLIMIT_AS, (most if soft == resource.RLIM_INFINITY else min(soft, most), hard))
-        stack.callback(resource.setrlimit, resource.RLIMIT_AS, (soft, hard))
-        if in_time:
-            stack.callback(signal.signal, signal.SIGVTALRM, signal.signal(signal.SIGVTALRM, end))
-            # Repeated, because the calculation may catch the first error.
-            signal.setitimer(signal.ITIMER_VIRTUAL, _CALCULATING_SECONDS, 1)
-            stack.callback(signal.setitimer, signal.ITIMER_VIRTUAL, 0)
-        try:
-            yield
-        except MemoryError as error:
-            error.args = (f"it needs more than {_CALCULATING_BYTES >> 30} GiB of memory",)
-            raise
 
 
 def free_port() -> int:

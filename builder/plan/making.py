@@ -16,7 +16,7 @@ from datetime import datetime
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
-from builder.base import processes, records
+from builder.base import records
 from builder.base.errors import FileProblemsError, Location, Problem
 from builder.base.values import dataclass, replace
 from builder.definitions.fields import canonical
@@ -258,29 +258,17 @@ def render_dockerfile(
 
 
 # An expression in a template may raise any Python error: Jinja computes constants when it parses.
-_FAILURES = (
-    TypeError,
-    ValueError,
-    ArithmeticError,
-    LookupError,
-    RecursionError,
-    MemoryError,
-    SyntaxError,
-    TimeoutError,
-)
-_LARGEST_POWER = 1 << 16  # bits
+_FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError, MemoryError, SyntaxError)
 
 
 @contextmanager
 def _located_errors(file: str) -> Iterator[None]:
-    """Turns the errors of the template ``file`` into a FileProblemsError with the location. An endless or a huge
-    template is an error, too."""
+    """Turns the errors of the template ``file`` into a FileProblemsError with the location."""
     import jinja2
 
     failures: tuple[type[Exception], ...] = (jinja2.TemplateError, *_FAILURES)
     try:
-        with processes.limited_calculation():
-            yield
+        yield
     except jinja2.TemplateSyntaxError as error:
         raise _problem(Location(_file(error.name or file), error.lineno), error.message) from None
     except jinja2.TemplateNotFound as error:
@@ -329,19 +317,10 @@ def _environment(texts: Mapping[str, str]) -> jinja2.Environment:
         keep_trailing_newline=True,
         auto_reload=False,
     )
-    environment.intercepted_binops = frozenset(["**"])
-    environment.binop_table["**"] = _power
     environment.filters["sh"] = lambda value: shlex.quote(str(value))
     # A value for ENV. In double quotes, ENV expands variables and backslashes.
     environment.filters["env"] = lambda value: '"' + re.sub(r'([\\"$])', r"\\\1", value) + '"'
     return environment
-
-
-def _power(base: Any, exponent: Any) -> Any:
-    """The power of two numbers. No time limit could end the calculation of a huge one."""
-    if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * exponent > _LARGEST_POWER:
-        raise OverflowError(f"the number has more than {_LARGEST_POWER} bits")
-    return base**exponent
 
 
 def _template_mod(mod: Mod, pinned: Mapping[str, Version], packages: Mapping[str, str]) -> dict[str, Any]:

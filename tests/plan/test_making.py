@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import resource
-import signal
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from builder.base import processes
 from builder.base.errors import FileProblemsError
 from builder.base.project import Project
 from builder.definitions import image, mod
@@ -238,36 +235,6 @@ def test_a_broken_template_is_named_with_its_line(tmp_path: Path, template: str,
     assert str(caught.value).startswith(f"dockerfiles/small/{message}")
     with suppress(FileProblemsError):  # what fails only when it is rendered can be read
         making.require_parsed(definition)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        ("{% for i in range(10 ** 12) %}x{% endfor %}", "Range too big"),
-        ("{{ 10 ** (10 ** 9) }}", "the number has more than 65536 bits"),
-        ("{{ 'a' * 10 ** 10 }}", "it needs more than 1 GiB of memory"),
-        ("{{ 'a' | center(10 ** 10) }}", "it needs more than 1 GiB of memory"),
-        (
-            "{% set n = namespace(t='x') %}{% for i in range(99) %}{% set n.t = n.t ~ n.t %}{% endfor %}",
-            "1 GiB of memory",
-        ),
-        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "more than 0.2 seconds"),
-    ],
-)
-def test_a_template_takes_neither_all_time_nor_all_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str, message: str
-) -> None:
-    monkeypatch.setattr(processes, "_CALCULATING_SECONDS", 0.2 if "seconds" in message else 60.0)
-    limits, handler = resource.getrlimit(resource.RLIMIT_AS), signal.getsignal(signal.SIGVTALRM)
-    project = projects.make(tmp_path)
-    projects.write(tmp_path / "dockerfiles/small/Dockerfile.j2", f"FROM {{{{ base }}}}\n{template}\n")
-    definition = image.load_image(project, "small", "linux/amd64")
-    with pytest.raises(FileProblemsError, match=rf"Dockerfile.j2:2:1: template: .*{message}"):
-        make_plan(ImageInputs(definition, BASE_ONLY, {}, ()))
-    assert resource.getrlimit(resource.RLIMIT_AS) == limits
-    assert signal.getsignal(signal.SIGVTALRM) == handler
-    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
 
 
 def test_a_broken_template_of_mods_is_named_when_a_mod_is_tried(tmp_path: Path) -> None:
