@@ -284,7 +284,8 @@ text_options = together(
         "--within",
         type=click.FloatRange(0, 99),
         metavar="PERCENT",
-        help="Pass if the perplexity surely changes by at most PERCENT, instead of the limit that the model requires.",
+        help="Pass if the whole confidence interval of the perplexity's change is within PERCENT. The default is the"
+        " limit that the model requires, if any.",
     ),
     click.option(
         "--sessions",
@@ -343,9 +344,9 @@ def compare(
 
     \b
     Ends with
-      0  if B is identical or equivalent, or surely within the limit:
-         --within, or `same` in the requirements of the model
-      1  if B differs, or the texts cannot decide
+      0  if B is identical or equivalent, or its whole confidence interval
+         is within the limit: --within, or `same` in the requirements
+      1  if B differs, or the texts are not enough to decide
     """
     first_option = next((place for place, word in enumerate(what) if word.startswith("-")), len(what))
     typed, extra = what[:first_option], what[first_option:]
@@ -373,9 +374,10 @@ def compare_checkpoint(context: Context, /, what: str, source: str, as_json: boo
 
     \b
     Ends with
-      0  if the checkpoint is identical or equivalent, or surely within the
-         limit: --within, or `same` in the requirements of the model
-      1  if the checkpoint differs, or the texts cannot decide
+      0  if the checkpoint is identical or equivalent, or its whole
+         confidence interval is within the limit: --within, or `same` in
+         the requirements of the model
+      1  if the checkpoint differs, or the texts are not enough to decide
     """
     with context.working() as workspace:
         kept = commands.comparing.compare_checkpoint(

@@ -41,7 +41,7 @@ def nodes(context: Context, timeout: int | None, as_json: bool) -> None:
     if ctx.invoked_subcommand is not None:
         if as_json or timeout:
             option = "--json" if as_json else "--timeout"
-            raise click.UsageError(f"`{option}` goes after the name of the command", ctx)
+            raise click.UsageError(f"`{option}` goes after `{ctx.invoked_subcommand}`", ctx)
         return
     states = commands.nodes.nodes_state(context.project, os.environ, timeout, print_message)
     if as_json:

@@ -230,13 +230,13 @@ def _wrong_days(data: dict[str, Any]) -> Iterator[tuple[yaml_file.YamlPath, str]
 def _repeated_packages(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
     """The packages that are to come from two indexes."""
     wheels = (source for source in sources.values() if isinstance(source, WheelSource) and source.index)
-    owners = {wheel.package: "its source" for wheel in wheels}
+    owners = {wheel.package: f"the `index` of the source {wheel.package}" for wheel in wheels}
     for number, index in enumerate(data.get("python", {}).get("indexes", ())):
         for place, package in enumerate(index["packages"]):
             if other := owners.get(canonical(package)):
                 path = ("python", "indexes", number, "packages", place)
-                yield path, f"{package} already comes from the index of {other}"
-            owners[canonical(package)] = index["url"]
+                yield path, f"{package} already comes from {other}"
+            owners[canonical(package)] = f"the index {index['url']}"
 
 
 def _version_problem(name: str, written: dict[str, Any]) -> str:

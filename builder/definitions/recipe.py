@@ -184,7 +184,7 @@ def _with_checkpoint(project: Project, parsed: ParsedRecipe) -> ParsedRecipe:
         problem = Problem(recipe.location("model"), error.message.splitlines()[0])
         return replace(parsed, recipe=None, problems=(*parsed.problems, problem))
     if not re.search(r"\{model\b", recipe.command):
-        message = "write `{model}` where the command names the weights of the checkpoint"
+        message = "the command does not serve the checkpoint: write `{model}` where it names the weights"
         return replace(parsed, problems=(*parsed.problems, Problem(recipe.location("command"), message)))
     listed = {mod.rstrip("/").rpartition("/")[2] for mod in recipe.mods}
     mods = (*recipe.mods, *(f"mods/{mod}" for mod in definition.mods if mod not in listed))

@@ -174,7 +174,7 @@ def _lost(recipe: Recipe, data: Mapping[str, Any], used: tuple[str, ...]) -> Ite
     if recipe.max_nodes and recipe.max_nodes > 1:
         yield f"`max_nodes` {recipe.max_nodes}: version 1 cannot limit the number of machines"
     for step in recipe.before:
-        yield f"`pre_exec`: {textwrap.shorten(step, 70)}; put it into the `run.sh` of a mod"
+        yield f"`pre_exec`: version 1 cannot run `{textwrap.shorten(step, 70)}`; put it into the `run.sh` of a mod"
     size = recipe.defaults.get("tensor_parallel")
     if size not in (None, 1) and "tensor_parallel" in used:
         yield f"`tensor_parallel` {size}: version 1 sets it to 1 on one machine"

@@ -380,7 +380,7 @@ def _unused(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
     if not command.strip():
         reaching = {*_OPTIONS, "tensor_parallel", "model", "distributed_executor_backend"}
         for key in (key for key in defaults if key not in reaching):
-            yield ("defaults", key), f"`{key}` has no effect: without a `command`, no option comes from it"
+            yield ("defaults", key), f"`{key}` has no effect: without a `command`, no option of vLLM uses this default"
         return
     own = {"model", "resolved_model_path", *(["model_revision"] if data.get("model_revision") else [])}
     for key in dict.fromkeys(re.findall(rf"(?<![${{]){NAMED}", command)):

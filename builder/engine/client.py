@@ -60,7 +60,7 @@ def unreachable_error(endpoint: Endpoint, error: OSError | str) -> EngineError:
     if isinstance(error, PermissionError):
         return EngineError(
             f"no permission to use the Docker engine at {where}",
-            hint="add yourself to the group docker, then log in again: `sudo usermod -aG docker $USER`",
+            hint="add yourself to the group docker (`sudo usermod -aG docker $USER`), then log in again",
         )
     why = getattr(error, "strerror", None) or str(error)
     return EngineError(f"no Docker engine answers at {where}{why and f': {why}'}", hint=_start_hint(endpoint))

@@ -276,8 +276,9 @@ def _unlike_current(limit: float, of_image: RecordedRuns, of_current: RecordedRu
     is_alike = not run.counts.get("different") and not run.counts.get("unclear")
     if verdict == "pass" or is_alike:
         return "", False
-    shown = f"{change.change:+.2%} between {change.low:+.2%} and {change.high:+.2%}"
-    return f"perplexity {shown}; required: within {100 * limit:g} %", verdict == "fail"
+    interval = f"confidence interval: {change.low:+.2%} to {change.high:+.2%}"
+    shown = f"perplexity changed by {change.change:+.2%} ({interval})"
+    return f"{shown}; required: within {100 * limit:g}%", verdict == "fail"
 
 
 def _verdict(run: Evidence | str) -> str:

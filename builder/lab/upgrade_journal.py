@@ -98,7 +98,7 @@ class InterruptedUpgrade:
 
     def __str__(self) -> str:
         if self.upgrade is None:
-            return f"an upgrade of {self.model} was interrupted: {self.problem}"
+            return f"an interrupted upgrade of {self.model} cannot be continued: {self.problem}"
         command = f"builder upgrade {shlex.quote(self.text)}"
         serves = " serves the model as before and" if self.upgrade.served and not self.upgrade.result else ""
         return (

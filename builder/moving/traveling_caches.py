@@ -245,7 +245,7 @@ def place(
             return "other compile caches already exist there"
         chips = compile_caches.parse_chips(seen.output)
         if chips != caches.chips:
-            return f"they were compiled for {', '.join(caches.chips)}, but this machine has {', '.join(chips)}"
+            return f"they were compiled for {', '.join(caches.chips)}, but the other machine has {', '.join(chips)}"
         try:
             container.run(_CLEAN, timeout=_WAIT)
             containers.put_archive(container, INSIDE, *_tar(caches, pieces))

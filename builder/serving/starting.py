@@ -381,9 +381,9 @@ def memory_shortage(
         names = [(service.labels[LABEL], service.labels.get(GPU_MEMORY)) for service in others]
         servers = " and ".join(name + (f" (GPU memory: {given})" if given else "") for name, given in names)
         stops = "".join(f"`builder stop {service.labels[LABEL]}` makes room; " for service in others[:1])
-        beside = f" beside {servers}" if servers else ""
+        beside = f" while {servers} {'is' if len(names) == 1 else 'are'} running" if servers else ""
         return (
-            f"the server needs {share}, and {where} has {_gib(available)} of memory available{beside}",
+            f"the server needs {share}, but {where} has only {_gib(available)} of memory available{beside}",
             f"{stops}{_less(wanted, total, available)}; {_FORCE}",
         )
     return None

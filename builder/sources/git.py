@@ -131,7 +131,7 @@ _RULES = (
         "local",
         r"(?i)Too many open files|out of memory|Cannot allocate memory",
         "git needs more memory or more open files for its mirror of {url}",
-        "stop programs that use much memory, or raise the limit: `ulimit -n 4096`; then run the command again",
+        "stop programs that use a lot of memory, or raise the limit of open files (`ulimit -n`); then try again",
     ),
     _Rule(
         "local",

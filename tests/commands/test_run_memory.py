@@ -61,9 +61,11 @@ def test_a_second_server_beside_one_that_has_most_of_it(
     with pytest.raises(ConflictError) as caught:
         servers.run_server(spark, ServeRequest("second", {}), detach=True)
     # Other tests may serve on this engine.
-    needed, _, beside = caught.value.message.partition(" beside ")
-    assert needed == "the server needs 59.8 GiB (0.5 of 119.7 GiB), and this machine has 20.0 GiB of memory available"
-    servers_there, _, end = beside.partition(": ")
+    needed, _, others = caught.value.message.partition(" while ")
+    assert needed == (
+        "the server needs 59.8 GiB (0.5 of 119.7 GiB), but this machine has only 20.0 GiB of memory available"
+    )
+    servers_there, _, end = others.partition(": ")
     assert (kitchen.name in servers_there, end) == (True, "nothing was started")
     assert re.search(r"`builder stop \S+` makes room", caught.value.hint)
     assert containers.find_container(endpoint, f"{kitchen.name}-b") is None
@@ -74,7 +76,7 @@ def test_a_second_server_beside_one_that_has_most_of_it(
     with pytest.raises(ServeFailedError, match=NO_GPU):
         servers.run_server(spark, ServeRequest("second", {}, force=True), detach=True)
     assert re.search(
-        rf"20.0 GiB of memory available beside .*{kitchen.name}\b.*; starting the server anyway$", messages[-1]
+        rf"20.0 GiB of memory available while .*{kitchen.name}\b.*; starting the server anyway$", messages[-1]
     )
 
 

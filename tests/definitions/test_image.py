@@ -122,8 +122,8 @@ python:
 """
     assert problems(tmp_path, text) == [
         "dockerfiles/small/image.yaml:4:1: 2026-13-45 is not a date",
-        "dockerfiles/small/image.yaml:10:48: vLLM already comes from the index of its source",
-        "dockerfiles/small/image.yaml:11:43: Six already comes from the index of https://b.org/x",
+        "dockerfiles/small/image.yaml:10:48: vLLM already comes from the `index` of the source vllm",
+        "dockerfiles/small/image.yaml:11:43: Six already comes from the index https://b.org/x",
     ]
 
 

@@ -78,7 +78,7 @@ def test_nothing_is_taken_for_another_chip_or_where_a_file_is_not_as_recorded(
     tmp_path: Path, there: Path, send: Callable[[TravelingCaches], str]
 ) -> None:
     caches = compiled(tmp_path / "here")
-    assert "compiled for NVIDIA GB10, but this machine has" in send(replace(caches, chips=("NVIDIA GB10",)))
+    assert "compiled for NVIDIA GB10, but the other machine has" in send(replace(caches, chips=("NVIDIA GB10",)))
     projects.write(tmp_path / "here/triton/b", "c" * 3000)
     with pytest.raises(TransferError, match="triton/b of the compile caches does not match its record"):
         send(caches)
@@ -106,7 +106,7 @@ def test_an_archive_brings_them_to_a_machine_with_the_same_chip(
         shutil.copy(file, path)
         rewritten(path, change)
     said = run_command(far, "import-image", str(other), environ=there).stderr
-    assert f"{caches.text}, not taken: they were compiled for NVIDIA GB10, but this machine has" in said
+    assert f"{caches.text}, not taken: they were compiled for NVIDIA GB10, but the other machine has" in said
     said = run_command(far, "import-image", str(damaged), environ=there).stderr
     assert f"{caches.text}, not taken: triton/b of the compile caches does not match its record" in said
     place = Path(compile_cache(there, repository, 1))

@@ -78,7 +78,7 @@ def test_a_recipe_takes_model_and_mods_from_the_definition(kitchen: Kitchen) -> 
     ("old", "new", "problem"),
     [
         ("checkpoint:hybrid", "checkpoint:hybird", "recipes/hybrid.yaml:3:1: no checkpoint is called `hybird`"),
-        ("{model}", "Org/Model-int4", "recipes/hybrid.yaml:5:1: write `{model}` where"),
+        ("{model}", "Org/Model-int4", "recipes/hybrid.yaml:5:1: the command does not serve the checkpoint"),
         ("checkpoint:hybrid", "checkpoint:../x", "recipes/hybrid.yaml:3:1: `model`:"),
     ],
 )

@@ -118,8 +118,8 @@ def test_a_second_server_beside_one_that_has_taken_most_of_it() -> None:
     told = shortage(GpuMemory(0.5), 20.5, (server("large", "0.8"),))
     assert told is not None
     assert told[0] == (
-        "the server needs 60.0 GiB (0.5 of 120.0 GiB), and this machine has 20.5 GiB of memory available "
-        "beside large (GPU memory: 0.8)"
+        "the server needs 60.0 GiB (0.5 of 120.0 GiB), but this machine has only 20.5 GiB of memory available "
+        "while large (GPU memory: 0.8) is running"
     )
     assert told[1].startswith("`builder stop large` makes room; `--gpu-mem 0.17` of `builder run` would fit")
     assert shortage(GpuMemory(0.17), 20.5, (server("large", "0.8"),)) is None

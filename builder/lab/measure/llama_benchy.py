@@ -181,7 +181,9 @@ def parse_llama_benchy(raw: bytes) -> tuple[tuple[Figure, ...], tuple[Finding, .
                 with_value = zip(values, (time_left for time_left in left if time_left > 0), strict=True)
                 values = tuple(value for value, time_left in with_value if time_left > noise)
                 if dropped := len(left) - len(values):
-                    text = f"{dropped} of {len(left)} values left out: the prompt was faster than the latency varies"
+                    text = (
+                        f"{dropped} of {len(left)} values left out: the prompt took less time than the latency varies"
+                    )
                     notes.append(Finding("pp", place, "pass", f"{text} ({noise:.1f} ms)"))
             if values:
                 figures.append(Figure(name, at, unit, better, values))

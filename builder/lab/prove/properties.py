@@ -160,7 +160,7 @@ def _turns(conversation: Conversation, text: str, style: Style) -> Broken:
         for number, turn in enumerate(turns, start=1):
             count = sum(turn.count(end) for end in ends)
             if not header.match(turn):
-                yield "delimiters", f"{begin} is followed by {cut(turn, 40)}"
+                yield "delimiters", f"{begin} is not followed by a role, but by {cut(turn, 40)}"
             if count != 1 and (number < len(turns) or count):
                 yield "delimiters", f"a turn contains {ends[0]} {counted(count, 'time')}: {cut(begin + turn, _SHOWN)}"
         # Some templates write turns of the system and of tools differently.

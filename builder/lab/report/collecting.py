@@ -239,7 +239,7 @@ class _Sources:
             others.append(f"{words.counted(len(differing.build_packages), 'build package')} changed")
         change.sources = tuple(map(self._source, differing.sources))
         change.packages = tuple(
-            f"{each.name} {each.after}: other files"
+            f"{each.name} {each.after}: same version, different files"
             if each.kind == "other files"
             else f"{each.name} {each.before or 'new'} → {each.after or 'gone'}"
             for each in differing.packages
@@ -352,9 +352,10 @@ class _Sources:
 
 
 def _command(run: Part, model: str, image: str) -> str:
-    """The command that repeats a run."""
+    """The command that repeats a run; empty for a comparison of other weights or options, which a run does not name."""
     if run.kind == "same":
-        return f"builder compare {run.reference} {image} {model}"
+        is_image = run.reference.rpartition(":")[2].isdecimal() and run.reference != image
+        return f"builder compare {run.reference} {image} {model}" if is_image else ""
     return f"builder {run.kind} {model} {'--profile ' if run.kind == 'bench' else ''}{run.name}"
 
 
