@@ -598,7 +598,7 @@ def api_untag(endpoint: Endpoint, name: str) -> None:
 
     body = {"Image": name, "Cmd": ["x"]}
     container = client.request(endpoint, "POST", "/containers/create", body=body)["Id"]
-    client.request(endpoint, "DELETE", f"/images/{client.quoted(name)}", query={"force": 1})
+    client.raw(endpoint, "DELETE", f"/images/{client.quoted(name)}", query={"force": 1})
     client.request(endpoint, "DELETE", f"/containers/{container}", query={"force": 1})
 
 
