@@ -95,6 +95,15 @@ def test_weights_in_a_folder_have_the_name_of_the_model(
         assert command.render_command(first, {}).argv[-len(argv) :] == argv
 
 
+@pytest.mark.parametrize(
+    "script", ["cd /w\n./start.sh serve /w/x", 'bash -c "cd $A; vllm serve /w/x"', "bash -c 'cd /w; ./go serve /w/x'"]
+)
+def test_a_script_without_a_place_for_the_name_stays_as_it_is(tmp_path: Path, script: str) -> None:
+    rendered = command.render_command(read(tmp_path, f"{HEAD}command: {json.dumps(script)}\n"), {})
+    assert "--served-model-name" not in " ".join(rendered.argv)
+    assert rendered.served == ("/w/x",)
+
+
 def test_a_recipe_of_version_1_keeps_the_name_of_its_folder(tmp_path: Path) -> None:
     loaded = recipe_texts.make(tmp_path, "vllm serve /w/x --port 1 \\\n", "model: House/M\n")
     before = command.render_command(loaded, {})
