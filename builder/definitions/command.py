@@ -258,8 +258,10 @@ def _spelling_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem
     such an option looks like one of vLLM, but vLLM does not know it."""
     for word in (word for word in words if not word.partition("=")[0].isascii()):
         name = word.partition("=")[0]
-        plain = "".join(map(_plain_letter, name))
-        if _is_option(plain):
+        plain = re.sub(
+            r"\A-(?=[A-Za-z][\w-]{2})", "--", "".join(map(_plain_letter, name))
+        )  # one dash may be two hyphens
+        if _is_option(plain) and not re.search(r"\s", plain):
             letters = ", ".join(dict.fromkeys(f"U+{ord(letter):04X}" for letter in name if not letter.isascii()))
             message = f"the option `{name}` contains {letters}, which no option of vLLM has"
             advice = f"write `{plain}`" if plain.isascii() else "type the option again"
