@@ -527,7 +527,8 @@ def with_argument(template: str, keys: Collection[str], argument: str) -> str:
     parsed = scan(parse_plain_placeholders(template, keys)[0])
     if parsed.wrong or not parsed.ends:
         return f"{template} {argument}"
-    pieces = [token.raw for token in parsed.tokens]
+    doubled = str.maketrans({"{": "{{", "}": "}}"} if "{{" in template else {})
+    pieces = [token.raw if token.placeholder else token.raw.translate(doubled) for token in parsed.tokens]
     for end in reversed(_serving_ends(parsed) or parsed.ends[-1:]):
         pieces.insert(end, f" {argument}")
     return "".join(pieces)
@@ -536,10 +537,15 @@ def with_argument(template: str, keys: Collection[str], argument: str) -> str:
 _SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh"})
 
 
+def starts_shell(parsed: ParsedCommand) -> bool:
+    """True if the only command is a shell, such as ``bash -c '…'`` or ``bash serve.sh``."""
+    return len(parsed.commands) == 1 and _program(parsed.commands[0][0]) in _SHELLS
+
+
 def within_shell(parsed: ParsedCommand, values: Mapping[str, str]) -> tuple[int, ParsedCommand] | None:
     """The script of a command that only starts another shell for it, such as ``bash -c '…'``, and its place among the
     words of the command; None for any other command."""
-    if len(parsed.commands) == 1 and _program(parsed.commands[0][0]) in _SHELLS:
+    if starts_shell(parsed):
         for at, (flag, text) in enumerate(pairwise(words(parsed, values)), 1):
             if re.fullmatch("-[a-z]*c", flag):
                 return at, scan(Unit(char, 0) for char in text)
