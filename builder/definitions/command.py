@@ -258,8 +258,10 @@ def _spelling_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem
     such an option looks like one of vLLM, but vLLM does not know it."""
     for word in (word for word in words if not word.partition("=")[0].isascii()):
         name = word.partition("=")[0]
-        plain = "".join(map(_plain_letter, name))
-        if _is_option(plain):
+        plain = re.sub(
+            r"\A-(?=[A-Za-z][\w-]{2})", "--", "".join(map(_plain_letter, name))
+        )  # one dash may be two hyphens
+        if _is_option(plain) and not re.search(r"\s", plain):
             letters = ", ".join(dict.fromkeys(f"U+{ord(letter):04X}" for letter in name if not letter.isascii()))
             message = f"the option `{name}` contains {letters}, which no option of vLLM has"
             advice = f"write `{plain}`" if plain.isascii() else "type the option again"
@@ -533,20 +535,19 @@ def _completed(
     parsed, given, options, wrong = _parsed(recipe, overrides, backend)
     require_no_problems(wrong)
     within = shell.within_shell(parsed, given)
-    words = shell.words(shell.server_alone(within[1] if within else parsed), given)
+    script = within[1] if within else parsed
+    words = shell.words(shell.server_alone(script), given)
     if recipe.revision is not None and model(words) == recipe.model and not option(words, "--revision"):
         options += ["--revision", recipe.revision]
-    loads = model(words) if recipe.version == 2 and recipe.model else None
-    if loads not in {None, recipe.model} and not values(words, SERVED):
-        options += [
-            SERVED,
-            recipe.model or "",
-        ]  # as in sparkrun, weights in a folder have the name of the recipe's model
+    is_closed = within and parsed.needs_shell
+    named = recipe.model if recipe.version == 2 and shell.takes_arguments(script) and not is_closed else None
+    if named and model(words) not in {None, named} and not values(words, SERVED):
+        options += [SERVED, named]  # as in sparkrun, weights in a folder have the name of the recipe's model
     options += extra if backend == "ray" else without(extra, BACKEND)
     if backend == "ray" and _is_server((*words, *options)) and option((*words, *options), BACKEND) is None:
         options += [BACKEND, backend]
     options += place
-    if within and options and parsed.needs_shell:
+    if is_closed and options:
         message = f"{recipe.file}: one shell expands its command for another, so builder cannot add further arguments"
         raise UsageError(message, hint="write the command without `bash -c`: builder starts a shell if necessary")
     if bad := [text for text in options if "\0" in text]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from builder.base import yaml_file
@@ -86,8 +86,11 @@ def _to_2(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list
     if size not in (None, 1) and "tensor_parallel" in shell.keys(units):
         lost.append(f"`tensor_parallel` stays {size} on one machine, where version 1 sets it to 1")
     text = "".join(_written_plain(units, recipe)).strip()
-    if recipe.model and rendered.served == (rendered.model,) != (recipe.model,):
-        text = _with_name(text, rendered.served[0])  # sparkrun would serve it by the name of the recipe's model
+    # Version 2 would serve it by the name of the recipe's model, unless the command cannot take that name.
+    parsed = shell.scan(units)
+    takes_name = shell.takes_arguments(parsed) and not shell.starts_shell(parsed)
+    if recipe.model and takes_name and rendered.served == (rendered.model,) != (recipe.model,):
+        text = _with_name(text, {"model", *recipe.defaults}, rendered.served[0])
     expanded = {name: value for name, value in recipe.env.items() if name not in rendered.env}
     kept = "but version 2 keeps it as written"
     lost += (f"`env.{name}`: in version 1 bash expands {value}, {kept}" for name, value in expanded.items())
@@ -108,9 +111,9 @@ def _to_2(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list
     return document, lost
 
 
-def _with_name(text: str, name: str) -> str:
-    before = re.sub(r"[\s\\]+\Z", "", text)
-    return f"{before} {command.SERVED} {shlex.quote(name)}"
+def _with_name(template: str, keys: Collection[str], name: str) -> str:
+    before = re.sub(r"[\s\\]+\Z", "", template)
+    return shell.with_argument(before, keys, f"{command.SERVED} {shlex.quote(name)}")
 
 
 def _written_plain(units: tuple[Unit, ...], recipe: Recipe) -> Iterator[str]:
@@ -133,7 +136,10 @@ def _written_plain(units: tuple[Unit, ...], recipe: Recipe) -> Iterator[str]:
 
 def _to_1(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     texts = recipe_v2.texts({**({"model": recipe.model} if recipe.model else {}), **recipe.defaults})
-    units, _ = shell.parse_plain_placeholders(recipe.command, texts)
+    template, named = recipe.command, command.values(command.unchecked_words(recipe), command.SERVED)
+    if recipe.model and named == (recipe.model,) and command.SERVED not in template:
+        template = _with_name(template, texts, recipe.model)
+    units, _ = shell.parse_plain_placeholders(template, texts)
     used = shell.keys(units)
     defaults = {
         key: texts[key] if "{" in str(value) else value
@@ -144,9 +150,6 @@ def _to_1(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list
     text = "".join(
         each.replace("{", "{{").replace("}", "}}") if isinstance(each, str) else f"{{{each.key}}}" for each in items
     ).strip()
-    loads = command.model(command.unchecked_words(recipe))
-    if recipe.model and command.SERVED not in text and loads not in {None, recipe.model}:
-        text = _with_name(text, recipe.model)
     document = {
         "recipe_version": "1",
         "name": recipe.name,

@@ -490,23 +490,31 @@ def words(parsed: ParsedCommand, values: Mapping[str, str]) -> tuple[str, ...]:
 def script(parsed: ParsedCommand, values: Mapping[str, str], extra: tuple[str, ...]) -> tuple[str, ...]:
     """The argument vector that runs the script as written, with each value quoted for its context. ``extra`` replaces
     its ``"$@"``, or else follows its ``vllm serve``. Raises UsageError if there is none."""
+    if extra and not takes_arguments(parsed):
+        message = "the recipe's command is a script without `vllm serve`, so builder cannot add further arguments"
+        raise UsageError(message, hint='write "$@" in the command where the arguments belong')
     # By identity: equal tokens may belong to different words.
     alone = {id(word[0]) for command in parsed.commands for word in command if len(word) == 1}
     pieces = [_quoted(token, values, alone=id(token) in alone) for token in parsed.tokens]
-    if any((a.raw, b.raw, a.context) == ("$", "@", "double") for a, b in pairwise(parsed.tokens)):
+    if _has_own_place(parsed):
         return ("bash", "-c", "".join(pieces).strip("\n"), "bash", *extra)
     for end in reversed(_places(parsed)) if extra else ():
         pieces.insert(end, f" {shlex.join(extra)}")
     return ("bash", "-c", "".join(pieces).strip("\n"))
 
 
+def takes_arguments(parsed: ParsedCommand) -> bool:
+    """True if `script` knows where further arguments belong."""
+    return _has_own_place(parsed) or bool(_places(parsed))
+
+
+def _has_own_place(parsed: ParsedCommand) -> bool:
+    return any((a.raw, b.raw, a.context) == ("$", "@", "double") for a, b in pairwise(parsed.tokens))
+
+
 def _places(parsed: ParsedCommand) -> tuple[int, ...]:
     """The positions for more arguments: after each `vllm serve`, or after the only command."""
-    serving = _serving_ends(parsed)
-    if serving or len(parsed.ends) == 1:
-        return serving or parsed.ends
-    message = "the recipe's command is a script without `vllm serve`, so builder cannot add further arguments"
-    raise UsageError(message, hint='write "$@" in the command where the arguments belong')
+    return _serving_ends(parsed) or (parsed.ends if len(parsed.ends) == 1 else ())
 
 
 def _serving_ends(parsed: ParsedCommand) -> tuple[int, ...]:
@@ -519,7 +527,8 @@ def with_argument(template: str, keys: Collection[str], argument: str) -> str:
     parsed = scan(parse_plain_placeholders(template, keys)[0])
     if parsed.wrong or not parsed.ends:
         return f"{template} {argument}"
-    pieces = [token.raw for token in parsed.tokens]
+    doubled = str.maketrans({"{": "{{", "}": "}}"} if "{{" in template else {})
+    pieces = [token.raw if token.placeholder else token.raw.translate(doubled) for token in parsed.tokens]
     for end in reversed(_serving_ends(parsed) or parsed.ends[-1:]):
         pieces.insert(end, f" {argument}")
     return "".join(pieces)
@@ -528,10 +537,15 @@ def with_argument(template: str, keys: Collection[str], argument: str) -> str:
 _SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh"})
 
 
+def starts_shell(parsed: ParsedCommand) -> bool:
+    """True if the only command is a shell, such as ``bash -c '…'`` or ``bash serve.sh``."""
+    return len(parsed.commands) == 1 and _program(parsed.commands[0][0]) in _SHELLS
+
+
 def within_shell(parsed: ParsedCommand, values: Mapping[str, str]) -> tuple[int, ParsedCommand] | None:
     """The script of a command that only starts another shell for it, such as ``bash -c '…'``, and its place among the
     words of the command; None for any other command."""
-    if len(parsed.commands) == 1 and _program(parsed.commands[0][0]) in _SHELLS:
+    if starts_shell(parsed):
         for at, (flag, text) in enumerate(pairwise(words(parsed, values)), 1):
             if re.fullmatch("-[a-z]*c", flag):
                 return at, scan(Unit(char, 0) for char in text)

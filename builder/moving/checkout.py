@@ -117,7 +117,7 @@ _ASSIGNMENT = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*
 # bash would change any other value, such as one with a variable or an escape. The pattern of a value without quotes is
 # possessive, so that a line with many blanks takes no longer.
 _PLAIN = re.compile(
-    r"""(?: '(?P<literal>[^']*)' | "(?P<quoted>[^"\\$`]*)" | (?P<json>[{\[][^\\$`]*[}\]])
+    r"""(?: '(?P<literal>[^']*)' | "(?P<quoted>[^"\\$`]*)" | (?P<json>[{\[](?:[^\s\\$`]|\s++(?!\#))*[}\]])
     | (?P<bare>(?:[^\s'"\\$`]|\s++(?!\#|\Z))*+) )
     (?:\s+\#.*)? \s*""",
     re.VERBOSE,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from builder.base.errors import ImageStateError, UsageError
+from builder.base.errors import FileProblemsError, ImageStateError, UsageError
 from builder.base.values import dataclass, replace
 from builder.definitions import build_target, image, recipe
 from builder.definitions.mod import name_of
@@ -148,8 +149,9 @@ def mods_warning(project: Project, selection: ServedImage) -> str:
     built_here = isinstance(selection, SelectedImage) and selection.record.adopted is None
     lacks = f"{selection.name} {'does not contain' if built_here else 'is not known to contain'}"
     bakes = f"`builder build {selection.recipe.file}` builds an image with them"
-    if not image.of_repository(project, selection.recipe.repository):
-        bakes = f"a definition with `base: {selection.recipe.container}` can add them"
+    with suppress(FileProblemsError):  # `builder build` reports a definition that cannot be read
+        if not image.of_repository(project, selection.recipe.repository):
+            bakes = f"a definition with `base: {selection.recipe.container}` can add them"
     return f"{lacks} {', '.join(selection.missing_mods)}: {bakes}"
 
 

@@ -201,6 +201,8 @@ def test_text_over_several_lines(tmp_path: Path) -> None:
     [
         ("--max\N{NON-BREAKING HYPHEN}model-len", "U+2011", "write `--max-model-len`"),
         ("\N{EN DASH}\N{MINUS SIGN}port=1", "U+2013, U+2212", "write `--port`"),
+        ("\N{EM DASH}port", "U+2014", "write `--port`"),
+        ("\N{EN DASH}tp", "U+2013", "write `-tp`"),
         ("--\N{ZERO WIDTH SPACE}port", "U+200B", "write `--port`"),
         ("--po\N{RIGHT-TO-LEFT OVERRIDE}rt", "U+202E", "write `--port`"),
         ("--p\N{CYRILLIC SMALL LETTER O}rt", "U+043E", "type the option again"),
@@ -216,6 +218,10 @@ def test_an_option_that_only_looks_like_one_is_told_with_the_right_one(
     assert problem.endswith(f"` contains {codes}, which no option of vLLM has: {advice}")
     with pytest.raises(FileProblemsError, match="which no option of vLLM has"):
         command.render_command(load(project, text), {})
+
+
+def test_a_text_that_begins_with_a_dash_is_no_option(project: Project) -> None:
+    assert problems(project, f"{HEAD}command: vllm serve x --system '\N{EN DASH}x hello'\n") == []
 
 
 HYBRID = "Qwen/Qwen3.5-35B-A3B"

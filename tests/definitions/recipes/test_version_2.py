@@ -89,10 +89,24 @@ def test_weights_in_a_folder_have_the_name_of_the_model(
 ) -> None:
     loaded = read(tmp_path, f"{HEAD}command: {command_text}\n")
     assert command.render_command(loaded, {}).argv[-len(argv) :] == argv
-    if "tee" not in command_text:
-        first = recipe.parse_recipe(recipe_conversion.converted(loaded, 1), "r.yaml").recipe
-        assert first
-        assert command.render_command(first, {}).argv[-len(argv) :] == argv
+    first = recipe.parse_recipe(recipe_conversion.converted(loaded, 1), "r.yaml").recipe
+    assert first
+    assert command.render_command(first, {}).argv[-len(argv) :] == argv
+
+
+@pytest.mark.parametrize(
+    "script", ["cd /w\n./start.sh serve /w/x", 'bash -c "cd $A; vllm serve /w/x"', "bash -c 'cd /w; ./go serve /w/x'"]
+)
+def test_a_script_without_a_place_for_the_name_stays_as_it_is(tmp_path: Path, script: str) -> None:
+    loaded = read(tmp_path, f"{HEAD}command: {json.dumps(script)}\n")
+    rendered = command.render_command(loaded, {})
+    assert "--served-model-name" not in " ".join(rendered.argv)
+    assert rendered.served == ("/w/x",)
+    first = recipe.parse_recipe(recipe_conversion.converted(loaded, 1), "r.yaml").recipe
+    assert first
+    again = recipe.parse_recipe(recipe_conversion.converted(first, 2), "r.yaml").recipe
+    assert again
+    assert rendered.argv == command.render_command(first, {}).argv == command.render_command(again, {}).argv
 
 
 def test_a_recipe_of_version_1_keeps_the_name_of_its_folder(tmp_path: Path) -> None:
@@ -382,6 +396,20 @@ def test_the_served_name_goes_to_vllm_whatever_follows_it(tmp_path: Path, rest: 
     assert rendered.argv == ("bash", "-c", f"vllm serve House/M --port 9 --served-model-name short {rest}")
     assert rendered.served == ("short",)
     assert command.render_command(made, {"served_model_name": "other"}).served == ("other",)
+
+
+def test_doubled_braces_stay_doubled_before_the_served_name(tmp_path: Path) -> None:
+    text = """command: "vllm serve {model} --a '{{port}}' --b '{{{port}}}'"\n"""
+    made = read(tmp_path, f"{HEAD}defaults: {{port: 9, served_model_name: short}}\n{text}")
+    words = ("--a", "{port}", "--b", "{9}", "--served-model-name", "short")
+    assert command.render_command(made, {}).words[3:] == words
+
+
+def test_a_recipe_of_version_1_before_a_pipe_keeps_the_name_of_its_folder(tmp_path: Path) -> None:
+    loaded = recipe_texts.make(tmp_path, "vllm serve /w/x --j '{{}}' | tee log", "model: House/M\n")
+    after = recipe.parse_recipe(recipe_conversion.converted(loaded, 2), "r.yaml").recipe
+    assert after
+    assert command.render_command(after, {}).argv[-1] == "vllm serve /w/x --j '{}' --served-model-name /w/x | tee log"
 
 
 def test_the_served_name_does_not_hide_what_is_wrong_with_a_command(tmp_path: Path) -> None:

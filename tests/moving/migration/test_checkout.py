@@ -123,6 +123,7 @@ def test_json_keeps_its_quotes_as_in_the_launcher() -> None:
     text = """A={"a": {"b": "c"}}  # none\nB='["x"]'\nC=["x", 1]\nD={"a": "$b"}\nE={"a"} x\n"""
     assert read(text) == {"A": '{"a": {"b": "c"}}', "B": '["x"]', "C": '["x", 1]'}
     assert len(problems(text)) == 2
+    assert read("A=[1] # see [docs]\n") == {"A": "[1]"}
 
 
 def test_a_line_with_many_blanks_takes_no_longer() -> None:
