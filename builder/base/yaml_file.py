@@ -475,7 +475,7 @@ def _advice(value: Any, types: list[str]) -> str:
 _WORDS = {
     "object": "a mapping (`key: value` lines)",
     "array": "a list (`- value` lines)",
-    "string": "text (put quotes around it if YAML reads it as a number, true or false)",
+    "string": "text (in quotes, if it looks like a number, true or false)",
     "integer": "a whole number",
     "number": "a number",
     "boolean": "true or false",

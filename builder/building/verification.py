@@ -102,7 +102,7 @@ def _require_pinned_base(endpoint: Endpoint, baked: BakedImage) -> None:
         holds = pin.resolved in {material.digest for material in materials}
     if not holds:
         used = ", ".join(f"{material.uri} {material.digest}" for material in materials) or "nothing"
-        message = f"the image is not built on the pinned base {pin.requested} {pin.resolved}; BuildKit used {used}"
+        message = f"the image was not built on the pinned base {pin.requested} {pin.resolved}; BuildKit used {used}"
         raise BuildFailedError(message, hint="the base was replaced during the build: build again")
 
 
@@ -307,6 +307,6 @@ def _require_templates(container: Container, templates: Mapping[str, Location]) 
     if not lines:
         faults = {path: chat_template.fault(result.output.encode()) for path, result in read.items()}
         lines = [f"{templates[path]}: line {told[0]} of {path}: {told[1]}" for path, told in faults.items() if told]
-        hint = "vLLM would refuse each request: look at the mod whose script changes the template"
+        hint = "vLLM would refuse every request: check the mod whose script changes the template"
     if lines:
         raise _failed("\n".join([f"check {TEMPLATE}:", *lines]), hint, [TEMPLATE])

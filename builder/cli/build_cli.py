@@ -303,7 +303,9 @@ def rebuild(context: Context, image: str, settings: dict[str, str]) -> int:
     if result.layers:
         print_result(f"  layers that differ: {', '.join(result.layers)}")
     print_result(f"  `diffoci diff docker://{result.image} docker://{result.kept}` compares their files")
-    print_result(f"  `builder adopt {result.kept}` gives it a number; `docker image rm {result.kept}` removes it")
+    print_result(
+        f"  `builder adopt {result.kept}` gives the new image a number; `docker image rm {result.kept}` removes it"
+    )
     print_result(f"  log: {result.log}")
     return 1
 

@@ -282,7 +282,7 @@ def _print_why(report: commands.why.WhyReport) -> None:
             print_result(f"   and {len(cause.details) - _SHOWN_DETAILS} more differences", hanging=5)
         print_result(f"   to undo it: {cause.undo}", hanging=5)
     for change in report.chosen:
-        print_result(f"vLLM chose differently: {change}")
+        print_result(f"vLLM's own choice changed: {change}")
     for advisory in report.advisories:
         print_result(f"advisory: {advisory}")
     for unknown in report.unknown:

@@ -139,7 +139,7 @@ def print_comparison(compared: ComparedNumbers) -> None:
     for failure in compared.failures:
         print_result(f"  failed: {failure}", hanging=4)
     for change in compared.chosen:
-        print_result(f"  vLLM chose differently: {change}", hanging=4)
+        print_result(f"  vLLM's own choice changed: {change}", hanging=4)
     print_line()
 
 
@@ -257,7 +257,7 @@ def print_proof(result: ProvedImage) -> None:
         for line in rest:
             print_result(f"    {line}")
     if len(evidence.findings) > _SHOWN:
-        print_result(f"  and {len(evidence.findings) - _SHOWN} more: {result.file}")
+        print_result(f"  and {len(evidence.findings) - _SHOWN} more, in {result.file}")
     if evidence.verdict == "changed":
         accepts = f"`builder prove {result.image} {evidence.subject.model} --accept`"
         print_note(f"  {accepts} accepts the change, if you intended it")

@@ -270,7 +270,7 @@ def pin(context: Context, mod: str) -> None:
 @click.argument("name")
 @pass_context
 def new(context: Context, name: str) -> None:
-    """Create a working mod, with every key explained and a test."""
+    """Create a working mod with a test. Every key is explained."""
     files = commands.mods.new_mod(context.project, name)
     for file in files:
         print_result(context.project.relative(file))
@@ -380,7 +380,7 @@ def _below(verdicts: Sequence[ModVerdict]) -> Iterator[str]:
     if script and script.instead:
         return
     if script and any(verdict.is_hint and verdict.tried for verdict in verdicts):
-        yield f"only a hint: {script.name} applies the patches itself, and may leave some out or change other files"
+        yield f"only hints: {script.name} applies the patches itself, and may skip some or change other files"
     if script and script.unnamed:
         yield f"{script.name} does not name {', '.join(script.unnamed)}"
     is_proven = "the `check:` in mod.yaml proves" if mod.checks else "a `check:` in mod.yaml would prove"

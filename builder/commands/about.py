@@ -367,7 +367,7 @@ def _environment(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
     for name, value in settings.proxies:
         host = urlsplit(value if "://" in value else f"//{value}").hostname or ""
         if name != "NO_PROXY" and (host in {"localhost", "::1"} or host.startswith("127.")):
-            message = f"{name} is {host}; in a build step, this address means the container itself"
+            message = f"{name} points to {host}; in a build step, that is the container itself"
             remedy = "give the proxy an address that containers can reach, such as the address of the bridge docker0"
             yield Diagnosis("proxy", "error", message, remedy)
 

@@ -102,7 +102,7 @@ def bisect_images(
             if not machine_differs:
                 why.require_same_machine(first, _machine_since(running), text)
             axes = ", ".join(axis.name for axis in running.spans(first.number, last.number).axes)
-            workspace.report(Message(f"from {first} to {last}; they differ in: {axes or 'nothing that is recorded'}"))
+            workspace.report(Message(f"bisecting from {first} to {last}; recorded differences: {axes or 'none'}"))
             search.write_bisection(project, bisection)
             return _go_on(running)
         first, last = bisection.ends

@@ -201,7 +201,9 @@ def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
     """Gives the loaded image its number from the other machine; returns the new images.lock."""
     details = images.inspect_image(workspace.engine, job.tag)
     if details is None:
-        raise ImageStateError(f"{contents.name} was removed from the engine meanwhile", hint="run the command again")
+        raise ImageStateError(
+            f"{contents.name} was removed from the engine in the meantime", hint="run the command again"
+        )
     with images_lock.transaction(workspace) as transaction:
         _refuse_conflict(workspace, transaction.lock, contents)
         after = _with_archive(workspace, transaction.lock, contents)

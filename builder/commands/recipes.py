@@ -430,7 +430,7 @@ def _nodes(
 FORMATS = {
     "compose": "a compose file, the image pinned by its number",
     "recipe": "a recipe with which other launchers serve exactly this image",
-    "script": "a shell script with a plain docker run",
+    "script": "a shell script with a plain `docker run` command",
     "opencode": "the provider for OpenCode's configuration",
     "llama-swap": "a configuration that starts each model on demand",
     "litellm": "a model list that points to the server of each model",

@@ -158,7 +158,7 @@ def _report_known(workspace: Workspace, lock: Lock, moves: tuple[PointerMove, ..
         try:
             return f"{move.to}: {requirements.described(workspace, lock, move.to, move.origin, model)}"
         except FileProblemsError as error:  # a rollback must still be possible
-            return f"{move.to}: its proofs are unknown, because a file cannot be read: {error.message}"
+            return f"{move.to}: it is unknown what was proven, because a file cannot be read: {error.message}"
 
     for text in dict.fromkeys(map(line, moves)):
         workspace.report(Message(text))

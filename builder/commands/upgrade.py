@@ -272,7 +272,7 @@ def _measure_in_rounds(workspace: Workspace, upgrade: Upgrade, request: ServeReq
         if number and not in_turn:
             break
         if in_turn:
-            workspace.report(Message(f"round {number + 1}: {upgrade.before} for comparison, then {name}"))
+            workspace.report(Message(f"round {number + 1}: measuring {upgrade.before} for comparison, then {name}"))
             serve_as_before(workspace, upgrade)
             failed = measure_current(workspace, model, in_turn)
         with measuring.candidate_server(workspace, request, name) as server:

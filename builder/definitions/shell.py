@@ -71,7 +71,7 @@ def parse_placeholders(template: str) -> tuple[tuple[Unit, ...], tuple[CommandPr
             units.append(Unit(Placeholder(written=written, offset=at, **named.groupdict("")), at))
         else:
             shown = written if len(written) <= 40 else f"{written[:39]}…"
-            message = "a placeholder is a plain key, such as {port}; other braces are doubled: {{ and }}"
+            message = "a placeholder is a plain key, such as {port}; write other braces twice: {{ and }}"
             wrong.append(CommandProblem(written, at, f"`{shown}`: {message}"))
     return tuple(units), tuple(wrong)
 

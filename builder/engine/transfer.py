@@ -128,7 +128,7 @@ def _follow(
     headers = {"X-Registry-Auth": "e30=", **auth_headers}  # `{}`: no credentials, the default
     body = stream(endpoint, path, query=dict(query), method="POST", headers=headers, timeout=IDLE, idle=IDLE)
     stuck = f"{where}: nothing has moved for {IDLE:g} seconds"
-    stuck_hint = "check that the registry answers, and that its disk and the network are not too slow"
+    stuck_hint = "check that the registry answers, and that neither its disk nor the network is too slow"
     try:
         for status in client.objects(body):
             if error := status.get("error") or (status.get("errorDetail") or {}).get("message"):

@@ -338,7 +338,7 @@ def _below_current(wanted: RequiredFigure, of_image: RecordedRuns, of_current: R
         is_outside = beside.rounds < FEWEST_ROUNDS or band.verdict == "worse"
         if not is_outside and band.is_settled:
             continue
-        why = f"{beside.mean:.4g} {beside.unit}; required: {wanted.condition}; current: {beside.current:.4g}"
+        why = f"{beside.mean:.4g} {beside.unit}; required: {wanted.condition}; current image: {beside.current:.4g}"
         if beside.rounds >= FEWEST_ROUNDS:
             change, low, high = (f"{100 * share:+.1f}" for share in (band.change, band.low, band.high))
             why += f" ({change} %, between {low} and {high} over {beside.rounds} rounds)"

@@ -471,7 +471,7 @@ def _edited_mods(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator[str
         folder = f"mods/{name}/"
         staged = {path.removeprefix(folder): file for path, file in own.items() if path.startswith(folder)}
         if plan_model.files_hash(staged) != part.takes[f"mod {name}"].get("files"):
-            yield f"mods/{name} was edited" if staged else f"mods/{name} is gone"
+            yield f"mods/{name} was edited" if staged else f"mods/{name} no longer exists"
 
 
 def _outdated(directory: BuildDirectory, present: Mapping[str, StagedFile]) -> Iterator[str]:

@@ -388,7 +388,7 @@ def _reach(node: Node, nodes: Sequence[Node], facts: MachineFacts) -> Iterator[D
     for other in nodes:
         address = _ip(other.address) if other.name != node.name else None
         if address and not any(address in network for network in networks):
-            message = f"{other.name} ({other.address}) is in no subnet of {interface.name}"
+            message = f"{other.name} ({other.address}) is not in any subnet of {interface.name}"
             yield Diagnosis("subnets", "warning", message, "nodes that serve together must share a link")
             return
     yield Diagnosis("subnets", "ok", f"no subnet is shared: {', '.join(map(str, networks))}")

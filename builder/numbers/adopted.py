@@ -152,7 +152,7 @@ def find_image_to_adopt(engine: Endpoint, typed: str) -> ImageDetails:
     shown = ", ".join(tags[:_SHOWN_TAGS]) + (" …" if len(tags) > _SHOWN_TAGS else "")
     hint = "`docker image ls` shows the images of the engine"
     if tags:
-        hint = f"the engine has these images: {shown}"
+        hint = f"the engine has these tags of it: {shown}"
     elif not _ID.fullmatch(typed):
         hint = f"`docker pull {typed}` gets it; {hint}"
     raise ImageStateError(f"the engine has no image {typed}", hint=hint)

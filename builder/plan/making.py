@@ -253,7 +253,9 @@ def render_dockerfile(
     with _located_errors(own):
         text = environment.get_template(own).render(values)
     if missing := [mod["name"] for mod in mods if f"\n# mod {mod['name']}\n" not in text]:
-        raise _problem(Location(own), f"the template does not bake {', '.join(missing)}; call `bake` of _parts/mods.j2")
+        raise _problem(
+            Location(own), f"the template does not bake mod {', '.join(missing)}; call `bake` of _parts/mods.j2"
+        )
     return re.sub(r"\n{3,}", "\n\n", text)
 
 

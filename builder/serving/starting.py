@@ -277,7 +277,7 @@ def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMemb
                 Path(mount.source).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             message = f"the folder {mount.source}, which the server mounts, cannot be created: {error.strerror}"
-            hint = "create the folder yourself, or make its parent folder writable for you"
+            hint = "create the folder yourself, or give yourself write access to its parent folder"
             raise UsageError(message, hint=hint) from None
     service = containers.create(endpoint, settings.name, request_body(settings, environ))
     return ServerMember(planned.engine, service)
@@ -296,7 +296,7 @@ def _start(member: ServerMember) -> None:
         name = member.service.labels[LABEL]
         if "gpu" in error.explanation.casefold():  # the wording differs between releases of Docker
             raise NoImageHelpsError(
-                f"{name} needs a GPU, and this engine gives containers no GPU ({error.explanation})",
+                f"{name} needs a GPU, but this engine gives containers no access to one ({error.explanation})",
                 hint="on a machine with an NVIDIA GPU, `builder doctor` finds what is missing; an image for the CPU has"
                 " `serve: {gpus: none}` in its image.yaml",
             ) from None

@@ -137,7 +137,7 @@ _RULES = (
         "local",
         r"(?im)No space left on device|Disk quota exceeded|Read-only file system|insufficient permission"
         r"|unable to create temporary file|: Permission denied$",
-        "git cannot write its mirror of {url}",
+        "git cannot write to its mirror of {url}",
         "make room, or make the folder writable; then run the command again",
     ),
     _Rule("missing", r"couldn't find remote ref|not our ref|unadvertised object", "{url} does not have this ref"),

@@ -87,7 +87,7 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
     with translated_errors(environ, model, revision):
         info = api.model_info(hub_cache.repository(model), revision=revision, files_metadata=True)
     if info.sha is None or not hub_cache.is_commit(info.sha):
-        raise SourceError(f"{_hub_address(environ)} does not say which commit `{revision}` of {model} is")
+        raise SourceError(f"{_hub_address(environ)} names no commit for the revision `{revision}` of {model}")
     listed = tuple(
         ModelFile(sibling.rfilename, sibling.size or 0, sibling.lfs.sha256 if sibling.lfs else sibling.blob_id)
         for sibling in info.siblings or ()

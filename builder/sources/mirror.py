@@ -399,7 +399,7 @@ def _write_files(repository: GitRepository, commit: str, folder: Path) -> tuple[
 def _preserve_submodule(mirrors: Path, submodule: Submodule, notify: Notify) -> None:
     path, url, commit = submodule
     if not url.startswith(_ADDRESSES):
-        raise _AddressError(f"builder does not fetch from the address `{url}`")
+        raise _AddressError(f"builder cannot fetch from the address `{url}`: write it with https://, ssh:// or git://")
     for nested in _fetch_submodule(locate(mirrors, url, notify), path, commit):
         _preserve_submodule(mirrors, nested, notify)
 

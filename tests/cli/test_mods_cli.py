@@ -364,7 +364,7 @@ def test_patches_that_a_script_applies_are_tried_as_a_hint(there: ModProject) ->
         "loose",
         f"  wheel  hint: one.patch: does not apply on vllm 0.23.0: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)",
         "         hint: two.diff: applies on vllm 0.23.0",
-        "  only a hint: run.sh applies the patches itself, and may leave some out or change other files",
+        "  only hints: run.sh applies the patches itself, and may skip some or change other files",
         "  run.sh does not name 3.diff",
         "  a `check:` in mod.yaml would prove the mod in each image that is built",
     ]

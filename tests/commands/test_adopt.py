@@ -329,7 +329,7 @@ def test_an_image_is_named_by_tag_digest_or_id(
         assert keeping.adopt_image(context, digest).already
     with pytest.raises(ImageStateError) as caught:
         keeping.adopt_image(context, f"{own}:gone")
-    assert caught.value.hint.startswith("the engine has these images: ")
+    assert caught.value.hint.startswith("the engine has these tags of it: ")
     assert caught.value.hint.endswith(name)
     images.tag_image(endpoint, name, f"{own}-other:v1")
     with pytest.raises(UsageError, match="does not belong to a single repository"):

@@ -285,7 +285,10 @@ def test_gpus_are_asked_for_and_missed_in_words(kitchen: Kitchen, builder: Build
     file = kitchen.project.dockerfiles / "served/image.yaml"
     file.write_text(file.read_text().replace("gpus: none", "gpus: all"))
     done = builder("run", "chat", code=1)
-    assert f"{kitchen.name} needs a GPU, and this engine gives containers no GPU (could not select" in done.stderr
+    assert (
+        f"{kitchen.name} needs a GPU, but this engine gives containers no access to one (could not select"
+        in done.stderr
+    )
     assert "builder doctor" in done.stderr
     found = builder("doctor").stdout
     assert "this engine cannot give containers a GPU, which these models require: " in " ".join(found.split())

@@ -86,8 +86,8 @@ python:
         'dockerfiles/small/image.yaml:4:1: `base`: "debian" does not have the expected form; expected: the '
         "base image with its tag, such as debian:bookworm-slim, or with the day of a dated tag: NAME@2026-09-20",
         "dockerfiles/small/image.yaml:5:1: unknown key `bass`; did you mean `base`?",
-        "dockerfiles/small/image.yaml:7:3: `python.version`: 3.12 is not text (put quotes around it if YAML "
-        'reads it as a number, true or false); expected: the Python in the image, in quotes: "3.12"',
+        "dockerfiles/small/image.yaml:7:3: `python.version`: 3.12 is not text (in quotes, if it looks "
+        'like a number, true or false); expected: the Python in the image, in quotes: "3.12"',
         'dockerfiles/small/image.yaml:8:3: `python.packages`: "transformers" is not a list (`- value` lines); '
         "expected: Python requirements, such as transformers>=5",
     ]

@@ -96,12 +96,12 @@ def test_the_node_is_named() -> None:
         (
             {"parameters": "kho=off"},
             {"parameters": ""},
-            "start the kernel with 'kho=off' again: edit /etc/default/grub, then `sudo update-grub`, then restart",
+            "start the kernel with 'kho=off' again: edit /etc/default/grub, run `sudo update-grub`, then restart",
         ),
         (
             {"parameters": ""},
             {"parameters": "kho=off"},
-            "remove 'kho=off': edit /etc/default/grub, then `sudo update-grub`, then restart",
+            "remove 'kho=off': edit /etc/default/grub, run `sudo update-grub`, then restart",
         ),
         (
             {},

@@ -130,7 +130,7 @@ def _result(ended: own_script.EndedProcess, folder: Path, profile: BenchProfile,
         message = f"{LLAMA_BENCHY} did not use the tokenizer or the text that it was given: its figures would be wrong"
         raise MeasuringError(message, hint=f"check that {tokenizer} is complete")
     if ended.cause != "itself":
-        return Throughput(_failed("time", f"the profile was not finished after {profile.minutes} minutes"))
+        return Throughput(_failed("time", f"the profile did not finish within {profile.minutes} minutes"))
     if _INCOHERENT in printed:
         line = next(line for line in printed.splitlines() if _INCOHERENT in line)
         return Throughput(_failed("coherence", line))

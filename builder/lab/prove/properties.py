@@ -347,7 +347,7 @@ def _calls(conversation: Conversation, flat: str) -> Broken:
             at = place + len(call.name)
             lost = [key for key in call.arguments if flat.find(key, before) < 0]
             if lost:
-                yield "arguments", f"arguments of {call.name} are lost: {', '.join(lost)}"
+                yield "arguments", f"the prompt lacks arguments of {call.name}: {', '.join(lost)}"
             for leaf in leaves(call.arguments):
                 # Texts that JSON escapes are skipped. Some templates write the arguments before the name.
                 if _json(leaf) == f'"{leaf}"' and flat.find(flatten(leaf), before) < 0:

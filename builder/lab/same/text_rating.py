@@ -96,8 +96,8 @@ def rate_image(
     except NoAnswerError as error:
         raise MeasuringError(
             f"{what} cannot rate texts: {error}",
-            hint="the server must answer /tokenize, and /v1/completions with `prompt_logprobs`, as vLLM does; to keep "
-            "the texts within a shorter context: `--depth`",
+            hint="the server must answer /tokenize, and /v1/completions with `prompt_logprobs`, as vLLM does; to limit "
+            "the length of the texts: `--depth N`",
         ) from None
     return own, RatedImage(alone, together, own.digests, started, time.monotonic() - began, spelled)
 

@@ -69,28 +69,28 @@ def test_every_character_and_placeholder_has_its_offset() -> None:
         (
             "x {port.real}",
             2,
-            "`{port.real}`: a placeholder is a plain key, such as {port}; other braces are doubled: {{ and }}",
+            "`{port.real}`: a placeholder is a plain key, such as {port}; write other braces twice: {{ and }}",
         ),
         (
             "{env[HOME]}",
             0,
-            "`{env[HOME]}`: a placeholder is a plain key, such as {port}; other braces are doubled: {{ and }}",
+            "`{env[HOME]}`: a placeholder is a plain key, such as {port}; write other braces twice: {{ and }}",
         ),
         (
             "{port.__class__.__mro__}",
             0,
             "`{port.__class__.__mro__}`: a placeholder is a plain key, such as {port}; "
-            "other braces are doubled: {{ and }}",
+            "write other braces twice: {{ and }}",
         ),
-        ("x {}", 2, "`{}`: a placeholder is a plain key, such as {port}; other braces are doubled: {{ and }}"),
-        ("x {0}", 2, "`{0}`: a placeholder is a plain key, such as {port}; other braces are doubled: {{ and }}"),
+        ("x {}", 2, "`{}`: a placeholder is a plain key, such as {port}; write other braces twice: {{ and }}"),
+        ("x {0}", 2, "`{0}`: a placeholder is a plain key, such as {port}; write other braces twice: {{ and }}"),
         (
             'x {"a": 1}',
             2,
-            '`{"a": 1}`: a placeholder is a plain key, such as {port}; other braces are doubled: {{ and }}',
+            '`{"a": 1}`: a placeholder is a plain key, such as {port}; write other braces twice: {{ and }}',
         ),
-        ("x {port", 2, "`{`: a placeholder is a plain key, such as {port}; other braces are doubled: {{ and }}"),
-        ("x} y", 1, "`}`: a placeholder is a plain key, such as {port}; other braces are doubled: {{ and }}"),
+        ("x {port", 2, "`{`: a placeholder is a plain key, such as {port}; write other braces twice: {{ and }}"),
+        ("x} y", 1, "`}`: a placeholder is a plain key, such as {port}; write other braces twice: {{ and }}"),
         ("a\0b", 1, "the command contains a NUL character; remove it"),
     ],
 )

@@ -89,7 +89,7 @@ def test_nodes_on_another_link() -> None:
         (
             "subnets",
             "warning",
-            "two (10.0.0.2) is in no subnet of enp1s0f1np1 → nodes that serve together must share a link",
+            "two (10.0.0.2) is not in any subnet of enp1s0f1np1 → nodes that serve together must share a link",
         )
     ]
     assert wrong(ONE, other=replace(TWO, address="spark2.lan")) == []
