@@ -276,9 +276,9 @@ def _unlike_current(limit: float, of_image: RecordedRuns, of_current: RecordedRu
     is_alike = not run.counts.get("different") and not run.counts.get("unclear")
     if verdict == "pass" or is_alike:
         return "", False
-    interval = f"confidence interval: {change.low:+.2%} to {change.high:+.2%}"
-    shown = f"perplexity changed by {change.change:+.2%} ({interval})"
-    return f"{shown}; required: within {100 * limit:g}%", verdict == "fail"
+    mean, low, high = (f"{100 * value:+.2f} %" for value in (change.change, change.low, change.high))
+    shown = f"perplexity changed by {mean} (confidence interval: {low} to {high})"
+    return f"{shown}; required: within {100 * limit:g} %", verdict == "fail"
 
 
 def _verdict(run: Evidence | str) -> str:

@@ -86,5 +86,5 @@ def test_without_nodes_it_says_what_to_do(builder: Builder) -> None:
 
 
 def test_json_goes_after_the_command(builder: Builder) -> None:
-    assert "after the name of the command" in builder("nodes", "--json", "discover", code=2).stderr
+    assert "`--json` goes after `discover`" in builder("nodes", "--json", "discover", code=2).stderr
     assert json.loads(builder("nodes", "--json").stdout)["nodes"] == []

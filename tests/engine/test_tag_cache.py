@@ -66,17 +66,17 @@ def test_which_names_are_listed(name: str, wanted: list[str], matches: bool) -> 
 def unasked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Records the listings that are requested of the engine during the block, and passes them on."""
     listings: list[str] = []
-    real = client.request
+    real = client.listed
 
-    def request(
-        endpoint: Endpoint, method: str, path: str, query: Mapping[str, str | int] | None = None, timeout: float = 60
-    ) -> object:
+    def listed(
+        endpoint: Endpoint, path: str, *, query: Mapping[str, str | int] | None = None, timeout: float = 60
+    ) -> list[client.EngineAnswer]:
         if path == "/images/json":
             listings.append(json.dumps(query))
-        return real(endpoint, method, path, query=query, timeout=timeout)
+        return real(endpoint, path, query=query, timeout=timeout)
 
     with monkeypatch.context() as patched:
-        patched.setattr(images, "request", request)
+        patched.setattr(images, "listed", listed)
         yield listings
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WANTED = RequiredEvidence(same=0.005)
-SAYS = "same small:1: perplexity"
+SAYS = "same small:1: perplexity changed by"
 REFERENCE = recorded(OLD).present("same").fingerprint
 
 
@@ -41,8 +41,8 @@ def compared(low: float, high: float, reference: str = REFERENCE, **more: Any) -
     ("run", "why"),
     [
         (compared(-0.001, 0.002), []),
-        (compared(0.001, 0.009), [f"{SAYS} +0.50% between +0.10% and +0.90%; required: within 0.5 %"]),
-        (compared(0.011, 0.019), [f"{SAYS} +1.50% between +1.10% and +1.90%; required: within 0.5 %"]),
+        (compared(0.001, 0.009), [f"{SAYS} +0.50 % (confidence interval: +0.10 % to +0.90 %); required: within 0.5 %"]),
+        (compared(0.011, 0.019), [f"{SAYS} +1.50 % (confidence interval: +1.10 % to +1.90 %); required: within 0.5 %"]),
         (compared(-1, 1, counts={"texts": 200}), []),  # equivalent, whatever the width of the band
         (compared(0, 0, reference="sha256:other"), ["same small:1: has not been run"]),
         (compared(0, 0, subject=subject(NEW, overrides={"--": "--dtype half"})), [
