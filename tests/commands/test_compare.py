@@ -175,7 +175,7 @@ def test_an_upgrade_compares_and_decides_by_it(kitchen: Kitchen, builder: Builde
     projects.write(kitchen.project.root / "builder.yaml", "requires: {same: within 0.5 %}\n")
     change(kitchen, 0.05)
     told = builder("upgrade", MODEL, code=1).stdout
-    assert f"same {first}: perplexity +5.13%" in told
+    assert f"same {first}: perplexity changed by +5.13 %" in told
     assert (paired(kitchen), served(endpoint, kitchen)) == (first, str(first))
 
     path = kitchen.project.mods / "standin/vllm"

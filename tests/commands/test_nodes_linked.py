@@ -131,8 +131,8 @@ def test_wrong_names_and_machines_that_do_not_answer(kitchen: Kitchen, link: Lin
     finally:
         two.in_network("ip", "address", "del", f"{second}.14/28", "dev", linked.SECOND)
     errors = found(done, "error")
-    assert ("one", "interface", "there is no enp1s0f1np2") in errors
-    assert ("one", "devices", "there is no rocep1s0f2") in errors
+    assert ("one", "interface", "the machine has no interface enp1s0f1np2") in errors
+    assert ("one", "devices", "the machine has no RoCE device rocep1s0f2") in errors
     assert ("two", "interface", f"{linked.INTERFACE} has {two.address}, but builder.yaml says 10.0.0.1") in errors
     assert ("two", "devices", "the link of rocep1s0f0 (enp1s0f0np0) is down") in errors
     assert any(each[:2] == ("two", "subnets") and "share the subnet" in each[2] for each in errors)
