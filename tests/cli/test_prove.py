@@ -82,7 +82,7 @@ def test_of_many_findings_ten_are_shown_and_the_file_has_all(capsys: pytest.Capt
     assert lines[0].startswith("failed: ")
     assert lines[1:] == [
         *(f"  fail content steps: number {n}" for n in range(10)),
-        "  and 2 more: evidence/small/1/run.json",
+        "  and 2 more, in evidence/small/1/run.json",
     ]
 
 

@@ -107,7 +107,7 @@ def test_one_that_is_slower_is_told_with_its_band(project: Project, monkeypatch:
     machine = Machine(project, monkeypatch, 45.0)
     (missing,) = measured(project)
     assert missing.startswith("bench tg at 0: 44.9")
-    assert "required: >= 97 % of current; current: 50.0" in missing
+    assert "required: >= 97 % of current; current image: 50.0" in missing
     assert missing.endswith("over 3 rounds)")
     assert machine.log.count("measure 2") == 3
 

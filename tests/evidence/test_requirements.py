@@ -111,7 +111,7 @@ def test_what_is_there_and_passed_is_not_missing() -> None:
     [
         ((), "the benchmark of the current image, small:1, has not been run"),
         ((bench(OLD, 52),), "the current image, small:1, has too few values of this figure to compare"),
-        ((bench(OLD, 54, 54),), "50.5 tokens/s; required: >= 95 % of current; current: 54"),
+        ((bench(OLD, 54, 54),), "50.5 tokens/s; required: >= 95 % of current; current image: 54"),
         ((bench(OLD, 53, 53),), ""),
         ((bench(OLD, 50, 50, set=f"sha256:{9:064x}"),), "the current image, small:1, cannot be compared: another"),
         (
@@ -149,8 +149,8 @@ def rounds(image: ImageName, *means: float) -> tuple[Evidence, ...]:
     [
         # By the means alone, one of two that do not differ is always below the other.
         ((49.6, 49.8, 49.7), (49.7, 49.8, 49.9), 100, ""),
-        ((49.0, 50.0), (50.0, 49.1), 100, "49.5 tokens/s; required: >= 100 % of current; current: 49.55"),
-        ((45.0, 45.1, 44.9), (50.0, 50.1, 49.9), 95, "45 tokens/s; required: >= 95 % of current; current: 50 ("),
+        ((49.0, 50.0), (50.0, 49.1), 100, "49.5 tokens/s; required: >= 100 % of current; current image: 49.55"),
+        ((45.0, 45.1, 44.9), (50.0, 50.1, 49.9), 95, "45 tokens/s; required: >= 95 % of current; current image: 50 ("),
         ((48.0, 48.1, 47.9), (50.0, 50.1, 49.9), 95, ""),
         ((40.0, 56.0, 45.0), (50.0, 41.0, 54.0), 100, "47 tokens/s; required: >= 100 % of current"),
         # What was measured before the rounds does not count.

@@ -96,7 +96,7 @@ def test_how_mods_are_baked_is_an_input(tmp_path: Path) -> None:
 def test_a_template_that_passes_over_mods_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileProblemsError) as caught:
         plan(tmp_path, "dropped", "set", template="FROM {{ base }}\n")
-    message = "template: the template does not bake dropped, set; call `bake` of _parts/mods.j2"
+    message = "template: the template does not bake mod dropped, set; call `bake` of _parts/mods.j2"
     assert str(caught.value) == f"dockerfiles/small/Dockerfile.j2:1:1: {message}"
 
 
