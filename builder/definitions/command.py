@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # The backends that connect several machines, by the names in vLLM's option: its own processes, or Ray.
 Backend = Literal["mp", "ray"]
 BACKEND = "--distributed-executor-backend"
-SERVED = "--served-model-name"
+SERVED = recipe_v2.SERVED
 
 # The options whose product is the number of GPUs: https://docs.vllm.ai/en/stable/serving/parallelism_scaling.html
 _COUNTS = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size"}
@@ -256,11 +256,10 @@ def name_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
 def _spelling_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """The options whose names contain other characters than ASCII, such as an invisible one or a typographic hyphen:
     such an option looks like one of vLLM, but vLLM does not know it."""
-    for word in (word for word in words if not word.partition("=")[0].isascii()):
-        name = word.partition("=")[0]
-        plain = re.sub(
-            r"\A-(?=[A-Za-z][\w-]{2})", "--", "".join(map(_plain_letter, name))
-        )  # one dash may be two hyphens
+    names = (word.partition("=")[0] for word in words)
+    for name in (name for name in names if not name.isascii()):
+        # One dash may stand for two hyphens.
+        plain = re.sub(r"\A-(?=[A-Za-z][\w-]{2})", "--", "".join(map(_plain_letter, name)))
         if _is_option(plain) and not re.search(r"\s", plain):
             letters = ", ".join(dict.fromkeys(f"U+{ord(letter):04X}" for letter in name if not letter.isascii()))
             message = f"the option `{name}` contains {letters}, which no option of vLLM has"

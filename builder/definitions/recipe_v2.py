@@ -34,8 +34,8 @@ def keys() -> tuple[str, ...]:
 
 _VERSIONS = ("recipe_version", "sparkrun_version", "version")
 _JSON = re.compile(r"(?<!\{)\{\s*\"")
-_OWN_KEYS = (
-    *("builder", "metadata", "runtime_config", "min_nodes", "max_nodes", "include", "overrides", "containers"),
+_OWN_KEYS = frozenset(
+    ("builder", "metadata", "runtime_config", "min_nodes", "max_nodes", "include", "overrides", "containers")
 )
 
 
@@ -230,7 +230,7 @@ _KEYS = (
 )
 _OPTIONS = {key: f"--{key.replace('_', '-')}" for key in _KEYS}
 _OPTIONS |= {"pipeline_parallel": "-pp", "data_parallel": "--data-parallel-size"}
-_SERVED = "--served-model-name"
+SERVED = "--served-model-name"
 _TRUE = frozenset({"true", "t", "yes", "y", "on", "1"})
 
 
@@ -241,9 +241,9 @@ def _command(data: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
     if not written:
         return " ".join(_parts(defaults))
     template = re.sub(r"\\[ \t]+\n", "\\\n", written)
-    if "served_model_name" not in defaults or _SERVED in filled(template, texts(defaults), shell.SPANS):
+    if "served_model_name" not in defaults or SERVED in filled(template, texts(defaults), shell.SPANS):
         return template
-    return shell.with_argument(template, {"model", *defaults}, f"{_SERVED} {{served_model_name}}")
+    return shell.with_argument(template, {"model", *defaults}, f"{SERVED} {{served_model_name}}")
 
 
 def _parts(defaults: Mapping[str, Any]) -> Iterator[str]:

@@ -119,10 +119,9 @@ def find_endpoint(environ: Mapping[str, str]) -> Endpoint:
         return _context(environ, context, "DOCKER_CONTEXT")
     if socket_file.is_socket():
         return private
-    config = _config_folder(environ) / "config.json"
-    current = _json(config).get("currentContext")
+    current = docker_configuration(environ).get("currentContext")
     if isinstance(current, str) and current:
-        return _context(environ, current, f"currentContext in {config}")
+        return _context(environ, current, f"currentContext in {_config_folder(environ) / 'config.json'}")
     return Endpoint(DEFAULT_HOST, _PLUGIN, "Docker's default")
 
 

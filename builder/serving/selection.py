@@ -90,7 +90,8 @@ def select_image(project: Project, lock: Lock, text: str) -> SelectedImage:
 
 
 def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
-    """Selects the numbered image for ``recipe``. Raises ImageStateError if there is none, or none is current."""
+    """Selects the numbered image for ``recipe``. Raises ImageStateError if no number was built yet,
+    or if no number is current."""
     name, reason = _image(lock, recipe)
     if name is None:
         if (record := lock.images.get(recipe.repository)) and record.numbers:
