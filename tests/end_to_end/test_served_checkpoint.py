@@ -85,8 +85,10 @@ def compare(cpu: Project, folder: Path) -> None:
     assert (compared["verdict"], compared["passed"]) == ("different", True)
     assert compared["first"] == f"folder: {folder}/first"
     assert 0 < abs(compared["perplexity_change"]) < 0.5
-    # Random models may choose the same next token everywhere or nowhere, as the processor rounds.
-    assert [each["same_next_token"] for each in compared["texts"] if each["kind"] == "all"]
+    # Of two random models with one common embedding, few places differ: on some processors only at one of the depths.
+    shares = [each["same_next_token"] for each in compared["texts"] if each["kind"] == "all"]
+    assert 0 < min(shares) < 1
+    assert max(shares) <= 1
     kept = json.loads(Path(compared["file"]).read_text(encoding="utf-8"))
     assert kept["sampling"]["reference"] == f"folder: {folder}/first"
     assert kept["subject"]["model"] == MODEL
