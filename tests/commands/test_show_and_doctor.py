@@ -110,7 +110,7 @@ def test_doctor_looks_at_gpu_and_proxies(small: Project, tmp_path: Path) -> None
     found = {finding.subject: finding for finding in about.run_doctor(small, environ, tmp_path)}
     assert "GPU" not in found
     assert "10.0.0.1" not in found["proxy"].message
-    assert "HTTPS_PROXY is 127.0.0.1" in found["proxy"].message
+    assert "HTTPS_PROXY points to 127.0.0.1" in found["proxy"].message
     projects.write(tmp_path / "driver/nvidia/version", "")
     gpu = next(finding for finding in about.run_doctor(small, environ, tmp_path) if finding.subject == "GPU")
     engine = machine.require_supported(endpoints.find_endpoint(os.environ))
