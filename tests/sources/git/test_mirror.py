@@ -803,7 +803,10 @@ def test_a_submodule_that_no_build_can_fetch_is_refused(vllm: Vllm, url: str, de
     with pytest.raises(SourceError) as caught:
         preserve(top, commit)
     said = f"the submodule 3rdparty/x of {top.address.url} cannot be built"
-    assert caught.value.message == f"{said}: builder cannot fetch from the address `{url}`: write it with https://, ssh:// or git://"
+    assert (
+        caught.value.message
+        == f"{said}: builder cannot fetch from the address `{url}`: write it with https://, ssh:// or git://"
+    )
     assert ".gitmodules" in caught.value.hint
 
 
