@@ -802,11 +802,8 @@ def test_a_submodule_that_no_build_can_fetch_is_refused(vllm: Vllm, url: str, de
         top, commit = with_submodule(vllm, "above.git", "../top.git", commit)
     with pytest.raises(SourceError) as caught:
         preserve(top, commit)
-    said = f"the submodule 3rdparty/x of {top.address.url} cannot be built"
-    assert (
-        caught.value.message
-        == f"{said}: builder cannot fetch from the address `{url}`: write it with https://, ssh:// or git://"
-    )
+    refused = f"builder cannot fetch from the address `{url}`: write it with https://, ssh:// or git://"
+    assert caught.value.message == f"the submodule 3rdparty/x of {top.address.url} cannot be built: {refused}"
     assert ".gitmodules" in caught.value.hint
 
 
