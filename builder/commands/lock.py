@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 # ``lock --recover`` rebuilds a lost images.lock from build directories and the engine.
 
 _NOWHERE = (
-    "only the lost file recorded marks, notes, kept images, pushed digests, and pairings that `pair` or `rollback`"
-    " moved; each model is now paired with the newest image that was built for it"
+    "marks, notes, kept images, pushed digests, and pairings that `pair` or `rollback` moved: only the lost file"
+    " recorded them. Each model is now paired with the newest image that was built for it"
 )
 
 _ANEW = "to start a new images.lock: move the folders in builds/ to another place"

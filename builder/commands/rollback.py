@@ -158,7 +158,7 @@ def _report_known(workspace: Workspace, lock: Lock, moves: tuple[PointerMove, ..
         try:
             return f"{move.to}: {requirements.described(workspace, lock, move.to, move.origin, model)}"
         except FileProblemsError as error:  # a rollback must still be possible
-            return f"{move.to}: it is unknown what was proven, because a file cannot be read: {error.message}"
+            return f"{move.to}: its evidence is unknown, because a file cannot be read: {error.message}"
 
     for text in dict.fromkeys(map(line, moves)):
         workspace.report(Message(text))
@@ -233,7 +233,7 @@ def planned_moves(
     is_recipe = len(at_pointers) > 1 and to is None
     now = [lock.history(what, is_model=is_model)[0] for what, is_model in at_pointers]
     is_apart = is_recipe and now[0] != now[1]
-    if is_apart or len({name.repository for name in now}) > 1:  # number N of two repositories is no single image
+    if is_apart or len({name.repository for name in now}) > 1:  # number N means two images
         message = f"{subject.repository}:latest is {now[0]}, while {subject.model} is paired with {now[1]}"
         raise UsageError(message, hint=f"roll back one of them: {_rollbacks((what for what, _ in at_pointers), to)}")
     by_pointer = {what: _move(lock, subject, what, to, unfit, is_model=is_model) for what, is_model in at_pointers}

@@ -172,7 +172,7 @@ def _source_registry(job: _CopyJob, address: str | None) -> Iterator[tuple[named
     adopted.require_present(workspace.engine, job.name, job.recorded)
     with transfer.serving(workspace.engine, workspace.environment, workspace.report) as port:
         source = named_registry.Registry(f"127.0.0.1:{port}", private=True)
-        workspace.report(Message(f"{job.name}: copying through a registry that this machine started for the copy"))
+        workspace.report(Message(f"copying {job.name} through a temporary registry on this machine"))
         yield source, named_registry.push_for_copy(workspace.engine, source, job.name, workspace.report)
 
 

@@ -203,7 +203,7 @@ def test_a_recipe_that_cannot_be_read_is_told_and_hinders_no_rollback(tmp_path: 
     projects.write(project.root / locks.RECIPE, "name: [")
     arguments = ("rollback", "small", "--to", "1", "--force", "--dry-run")
     printed = run_command(project, *arguments, code=5, environ=WITHOUT_ENGINE).stderr
-    assert "small:1: it is unknown what was proven, because a file cannot be read: recipes/chat.yaml:2:1" in printed
+    assert "small:1: its evidence is unknown, because a file cannot be read: recipes/chat.yaml:2:1" in printed
     assert "no Docker engine answers" in printed
 
 
