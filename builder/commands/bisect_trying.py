@@ -237,8 +237,8 @@ class RunningBisection:
         return Trial(tried, runs - failed, failed, note=note)
 
     def _compared(self, tried: BisectCandidate, model: ServedModel) -> Trial:
-        """Compares the answers with those of the good end, which is tried first. Raises ConflictError if the good end's
-        answers are no longer stored."""
+        """Compares the answers with the answers of the good end, which is tried first. Raises ConflictError if the good
+        end's answers are no longer stored."""
         workspace, first = self.workspace, self.bisection.numbers[0]
         kept, plan = workspace.project.bisecting / "answers.json", TextPlan()
         if tried.number == first:

@@ -425,8 +425,8 @@ def _faults_of_mods(
 
 
 def _chains(workspace: Workspace, lock: Lock, names: tuple[str, ...], platform: str | None) -> list[chains.Chain]:
-    """The chains of the definitions ``names``. Without names, all chains except those on an upstream image that is not
-    pinned yet; these are reported."""
+    """The chains of the definitions ``names``. Without names, a chain on an upstream image that is not pinned yet is
+    left out and reported."""
     host, overrides = machine.platform(workspace.engine), Overrides(platform)
     wanted = names or definition_names(workspace.project)
     found_chains: list[chains.Chain] = []

@@ -240,9 +240,9 @@ def planned_moves(
     moves = tuple(filter(None, by_pointer.values()))
     because = _all_passed(lock, subject, unfit)
     if is_recipe and moves and len({move and move.to for move in by_pointer.values()}) > 1:
-        of_tag, of_model = (str(move.to) if move else "nothing" for move in by_pointer.values())
+        of_tag, of_model = (f"go back to {move.to}" if move else "stay" for move in by_pointer.values())
         raise UsageError(
-            f"{subject.repository}:latest would go back to {of_tag}, {subject.model} to {of_model}"
+            f"{subject.repository}:latest would {of_tag}, but {subject.model} would {of_model}"
             + (f": {because}" if because else ""),
             hint=f"roll back one of them: {_rollbacks(move.what for move in moves)}"
             + ("; `--to N --force` moves both" if because else ""),

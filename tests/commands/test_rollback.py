@@ -141,10 +141,10 @@ def test_a_model_keeps_its_recipe_on_a_number_it_never_had() -> None:
 def test_a_recipe_whose_two_pointers_would_come_apart_is_not_guessed_at() -> None:
     start = lock("good", "good", "good")
     once = start.with_model("Org/M", Model(Pairing(ImageName(REPO, 3)), (Pairing(ImageName(REPO, 1)),)))
-    with pytest.raises(UsageError, match=f"{REPO}:latest would go back to {REPO}:2, Org/M to {REPO}:1"):
+    with pytest.raises(UsageError, match=f"latest would go back to {REPO}:2, but Org/M would go back to {REPO}:1"):
         planned_moves(once, BOTH, None)
     new = start.with_model("Org/M", Model(Pairing(ImageName(REPO, 3))))
-    with pytest.raises(UsageError, match=f"{REPO}:latest would go back to {REPO}:2, Org/M to nothing"):
+    with pytest.raises(UsageError, match=f"{REPO}:latest would go back to {REPO}:2, but Org/M would stay"):
         planned_moves(new, BOTH, None)
 
 
