@@ -44,5 +44,5 @@ def test_the_doctor_asks_only_when_it_is_told_to(tmp_path: Path, monkeypatch: py
     assert newer[1].endswith("has v99.0.0")
     monkeypatch.setattr(shipped, "repository_of_releases", lambda: "")
     (silent,) = told("")
-    assert "does not record its repository" in silent[1]
+    assert "does not record its source repository" in silent[1]
     assert [verdict for verdict, _ in told(f"file://{tmp_path}/none")] == ["warning"]

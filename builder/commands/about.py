@@ -196,7 +196,8 @@ def _release(address: str) -> Diagnosis:
     address = address or shipped.repository_of_releases()
     if not address:
         remedy = "name the repository: `builder doctor --check-update ADDRESS`"
-        return Diagnosis("release", "warning", f"{here}; this installation does not record its repository", remedy)
+        message = f"{here}; this installation does not record its source repository"
+        return Diagnosis("release", "warning", message, remedy)
     try:
         newer = shipped.newer_release(address)
     except BuilderError as error:
@@ -204,7 +205,7 @@ def _release(address: str) -> Diagnosis:
     shown = redacted(address)
     if not newer:
         return Diagnosis("release", "ok", f"{here}; {shown} has no newer release")
-    remedy = "install it, then `builder init --update` in each project"
+    remedy = "install it, then run `builder init --update` in each project"
     return Diagnosis("release", "warning", f"{here}; {shown} has {newer}", remedy)
 
 
@@ -217,18 +218,18 @@ def _engine(endpoint: endpoints.Endpoint, proc: Path) -> Iterator[Diagnosis]:
         yield Diagnosis("image store", "ok", "containerd")
     else:
         message = "the classic store: image ids differ between machines, and a push compresses layers again"
-        remedy = 'add "features": {"containerd-snapshotter": true} to /etc/docker/daemon.json and restart Docker; that'
-        remedy += " hides all existing images, so first save the numbers that you need with `builder export-image`"
+        remedy = "save the images that you need with `builder export-image`, because the next step hides all images; "
+        remedy += 'then add "features": {"containerd-snapshotter": true} to /etc/docker/daemon.json and restart Docker'
         yield Diagnosis("image store", "warning", message, remedy)
     if (proc / "driver/nvidia/version").exists() and engine.nvidia:
         yield Diagnosis("GPU", "ok", "the engine can give a container the NVIDIA GPU")
     elif (proc / "driver/nvidia/version").exists():
-        message = "this machine has an NVIDIA GPU, but Docker has neither the nvidia runtime nor its CDI device"
-        remedy = "install nvidia-container-toolkit, then `sudo nvidia-ctk runtime configure --runtime=docker` "
+        message = "this machine has an NVIDIA GPU, but Docker has neither the nvidia runtime nor a CDI device for it"
+        remedy = "install nvidia-container-toolkit, then run `sudo nvidia-ctk runtime configure --runtime=docker` "
         yield Diagnosis("GPU", "error", message, f"{remedy}and `sudo systemctl restart docker`")
     if not engine.limits_memory:
         message = "the engine cannot limit the memory of a container: `run --memory` has no effect"
-        remedy = "turn on the kernel's memory controller (cgroup v2, or `cgroup_enable=memory swapaccount=1`); reboot"
+        remedy = "use cgroup v2, or the kernel parameters `cgroup_enable=memory swapaccount=1`; then reboot"
         yield Diagnosis("limits", "warning", message, remedy)
     # The free space is unknown if the engine is on another machine, or if its folder is not readable.
     free = machine.free_disk(engine.data_root)
@@ -367,7 +368,7 @@ def _environment(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
     for name, value in settings.proxies:
         host = urlsplit(value if "://" in value else f"//{value}").hostname or ""
         if name != "NO_PROXY" and (host in {"localhost", "::1"} or host.startswith("127.")):
-            message = f"{name} points to {host}; in a build step, that is the container itself"
+            message = f"{name} points to {host}, which means the container itself in a build step"
             remedy = "give the proxy an address that containers can reach, such as the address of the bridge docker0"
             yield Diagnosis("proxy", "error", message, remedy)
 

@@ -71,7 +71,7 @@ def update_advisories(project: Project, source: str | None, signers: Path | None
     if not source:
         if not (origin := shipped.repository_of_releases()):
             hint = "name a file or a repository: `builder advisories update GIT-URL//FOLDER`"
-            raise UsageError("this installation does not record its repository", hint=hint)
+            raise UsageError("this installation does not record its source repository", hint=hint)
         source = f"{origin}//{_FOLDER}"
     commit = ""
     if Path(source).is_file():

@@ -94,7 +94,7 @@ def mirror_images(workspace: Workspace, names: Sequence[str]) -> Iterator[Mirror
     settings = configuration.load_configuration(workspace.project)
     folder, address = settings.mirror, settings.registry or ""
     if not (folder or address):
-        message = "no place for copies is set"
+        message = "builder.yaml sets no place for copies"
         raise UsageError(message, hint="write `mirror: /FOLDER` or `registry: HOST:PORT/PATH` into builder.yaml")
     lock = lock_file.read_project_lock(workspace.project)
     for reference, number in dict(each for name in names for each in _with_digest(workspace, lock, name)).items():
@@ -155,13 +155,13 @@ def _engine_copy(workspace: Workspace, reference: str) -> str:
     here = f"{images.repository(name)}@{digest}"
     if images.inspect_image(workspace.engine, here) is None:
         return ""
-    workspace.report(Message(f"{reference} is copied from this engine, because its registry does not have it"))
+    workspace.report(Message(f"copying {reference} from this engine, because its registry does not have it"))
     return here
 
 
 def _require_digest(where: str, actual: str | None, digest: str) -> None:
     if actual != digest:
-        raise TransferError(f"{where} has the digest {actual}, not {digest}: a build cannot use it")
+        raise TransferError(f"the copy in {where} has the digest {actual}, not {digest}: a build cannot use it")
 
 
 def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[str, ImageName | None]]:
@@ -169,10 +169,8 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
     if name in definitions.definition_names(workspace.project):
         bases = [f"{pin.requested}@{pin.resolved}" for definition, pin in _pinned_bases(lock) if definition == name]
         if not bases:
-            hint = (
-                f"`builder lock {name}` pins a base from a registry; if {name} has `from`, name that definition instead"
-            )
-            raise UsageError(f"images.lock records no registry base image for {name}", hint=hint)
+            hint = f"`builder lock {name}` pins the base; if {name} has `from`, name the definition in `from` instead"
+            raise UsageError(f"images.lock pins no base image from a registry for {name}", hint=hint)
         yield from ((base, None) for base in bases)
         return
     repository, _, _ = name.partition(":")
@@ -181,7 +179,7 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
         if recorded.adopted is None or not recorded.adopted.digests:
             why = "was built here" if recorded.adopted is None else "did not come from a registry"
             hint = f"`builder push {image}` copies it into your registry"
-            raise UsageError(f"{image} {why}: `mirror` copies images of other registries only", hint=hint)
+            raise UsageError(f"{image} {why}: `mirror` copies only images that came from a registry", hint=hint)
         yield recorded.adopted.digests[0], image
         return
     _named(images.split_day(name)[0])
@@ -219,7 +217,7 @@ def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
         except TransferError as error:
             why = error.message
         all_there = False
-        message = f"{', '.join(used_by)}: {why or 'its registry no longer has it'}"
+        message = f"{', '.join(used_by)}: {why or 'the registry no longer has the image'}"
         finding = _gone(workspace, reference, message, answered=not why)
         yield finding
         if not why and finding.verdict != "ok":  # a registry that does not answer may still have it
@@ -247,7 +245,8 @@ def _gone(workspace: Workspace, reference: str, message: str, *, answered: bool)
     if digest and images.inspect_image(workspace.engine, f"{images.repository(subject)}@{digest}"):
         remedy = f"`builder mirror {reference}` makes a copy"
         return Diagnosis(subject, "warning", f"{message}; this engine has the last known copy", remedy)
-    remedy = "choose another image or tag" if answered else "check the network and `docker login`, then try again"
+    login = "check the network and your login (`docker login REGISTRY`), then try again"
+    remedy = "choose another image or tag" if answered else login
     return Diagnosis(subject, "warning", f"{message}; no copy is known", remedy)
 
 

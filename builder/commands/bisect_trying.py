@@ -237,8 +237,8 @@ class RunningBisection:
         return Trial(tried, runs - failed, failed, note=note)
 
     def _compared(self, tried: BisectCandidate, model: ServedModel) -> Trial:
-        """Compares the answers with those of the good end, which is tried first. Raises ConflictError if the good end's
-        answers are no longer stored."""
+        """Compares the answers with the answers of the good end, which is tried first. Raises ConflictError if the good
+        end's answers are no longer stored."""
         workspace, first = self.workspace, self.bisection.numbers[0]
         kept, plan = workspace.project.bisecting / "answers.json", TextPlan()
         if tried.number == first:
@@ -307,7 +307,7 @@ def _by_script(workspace: Workspace, script: Path, tried: BisectCandidate, varia
     if ended.cause == "itself" and not 0 <= ended.exit_code <= _LAST:
         how = f"by signal {-ended.exit_code}" if ended.exit_code < 0 else f"with exit code {ended.exit_code}"
         message = f"{script.name} ended {how}, which stops the bisection: {note}".rstrip(": ")
-        hint = "run the same command again to continue; exit code 0 is good, 125 skips, any other up to 127 is bad"
+        hint = "run the same command again to continue; exit code 0 means good, 125 skip, any other up to 127 bad"
         raise ConflictError(message, hint=hint)
     failed = int(ended.cause != "itself" or ended.exit_code != 0)
     return Trial(tried, 1 - failed, failed, note=note)
@@ -334,8 +334,8 @@ def subject_of(project: Project, lock: Lock, text: str) -> tuple[Recipe | None, 
 
 
 def _recipe_before(project: Project, recipe: Recipe | None, repository: Repository, ends: tuple[int, int]) -> str:
-    """The text of the recipe in the project's git when the later number was built. If that text is the present text,
-    the text when the good number was built. Empty if it never differed."""
+    """The text of the recipe, from the project's git, when the later number was built, or else the good number: the
+    first text that differs from the present text. Empty if neither differs."""
     if recipe is None:
         return ""
     for number in (max(ends), ends[0]):
@@ -393,7 +393,7 @@ def of_candidate(candidate: BisectCandidate, repository: str = "") -> str:
     short = re.sub("([0-9a-f]{12})[0-9a-f]{28}$", r"\1", point)
     taken = [f"{unit} at {short}" if unit == at else unit for unit in candidate.taken]
     more = f" and {len(taken) - _SHOWN} more" if len(taken) > _SHOWN else ""
-    return f"number {candidate.old} with {', '.join(taken[:_SHOWN])}{more} of {candidate.new}"
+    return f"number {candidate.old} with {', '.join(taken[:_SHOWN])}{more} from number {candidate.new}"
 
 
 def of_trial(trial: Trial) -> str:

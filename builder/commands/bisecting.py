@@ -259,7 +259,7 @@ def _ends(
         hint = f"name a number that works: `--good N`; `builder mark {name}:N good` records it"
         raise UsageError(f"no number before {name}:{last} is known to be good", hint=hint)
     if first == last:
-        raise UsageError(f"{name}:{last} cannot be good and bad", hint="give different numbers: --good N and --bad N")
+        raise UsageError(f"{name}:{last} cannot be both good and bad", hint="name different numbers: --good N, --bad N")
     return first, last
 
 
@@ -277,16 +277,16 @@ def _last_good(repository: Repository, pairings: tuple[Pairing, ...], last: int)
 
 # The end of a bisection and its report.
 
-_OUTSIDE = "the cause may lie outside the images: the driver, memory, options or weights"
+_OUTSIDE = "look for the cause outside the images: in the driver, memory, options or weights"
 # Why nothing was found, and what to do.
 _ENDINGS = {
     "bad end passes": (
         "the bad number passes",
-        f"use another --run or --probe, which shows the fault; or {_OUTSIDE}",
+        f"use a --run script or a --probe that shows the fault; or {_OUTSIDE}",
     ),
     "good end fails": ("the good number fails as well", f"name another number that passed: `--good N`; or {_OUTSIDE}"),
     "alike": (
-        "both numbers fail about equally often: no number of trials can separate them",
+        "both numbers fail about equally often: more trials cannot separate them",
         "use a test that fails more clearly: a --run script can try several times and count",
     ),
     "end untried": (

@@ -175,7 +175,7 @@ def _failed_evidence(failed: Iterable[BuildOutcome]) -> BuildFailedError:
     remedies = []
     for each in failed:
         names = ", ".join(each.failed_models)
-        lines.append(f"{each.image} did not pass for {names}: the number is kept, but no pointer was moved")
+        lines.append(f"required evidence of {each.image} failed for {names}: no pointer moved, but the number is kept")
         if each.current and each.current != each.image:
             remedies.append(f"`builder diff {each.current} {each.image}` shows what changed")
         remedies += [f"`builder prove {each.image} {model}` proves it again" for model in each.failed_models]

@@ -52,7 +52,7 @@ def plan_checkpoint(workspace: Workspace, name: str, *, update: bool = False) ->
 
 @dataclass(frozen=True)
 class BuiltCheckpoint:
-    """A checkpoint that was made or already existed. In the latter case ``seconds`` is None. ``size`` is in bytes."""
+    """A checkpoint that was made or already existed. ``seconds`` is None if it existed. ``size`` is in bytes."""
 
     name: checkpoints_lock.CheckpointName
     folder: Path

@@ -161,13 +161,13 @@ def compare_sides(
         within = requirements.required(workspace.project, recipe.model, recipe).same
     for each in recipes:
         servers.stop_candidates(workspace, each.file, "which an interrupted comparison left running")
-    notes = [f"A serves {first.recipe.model}, B serves {recipe.model}"] if is_other_model else []
+    notes = [f"different models are compared: {first.recipe.model} and {recipe.model}"] if is_other_model else []
     warnings = [*notes, *(selection.mods_warning(workspace.project, side.selection) for side in (first, second))]
     for warning in dict.fromkeys(filter(None, warnings)):
         workspace.report(Message(warning))
     for side in (first, second):  # both are checked before the first is served, which takes minutes
         chosen = side.selection
-        # Of an image that was built here, its build has made sure.
+        # An image that was built here passed this check in its build.
         if isinstance(chosen, SelectedImage) and chosen.record.adopted and "vllm" not in chosen.record.versions:
             message = f"{side.shown} contains no vLLM: nothing was compared"
             raise ImageContentsError(message, hint="compare two images that serve the model")
@@ -228,14 +228,14 @@ def _notes(server: MeasuredServer, shown: str) -> Iterator[str]:
     if cache not in {"", "auto"}:
         yield f"{shown} stores its KV cache as {cache}"
     if served_model.served_option(server.running, "--speculative-config", "--speculative_config", "-sc"):
-        yield f"{shown} drafts tokens: the answers use drafts, but the ratings come from the model itself"
+        yield f"{shown} uses speculative decoding for its answers; the ratings come from the model itself"
 
 
 def _reference(
     workspace: Workspace, server: MeasuredServer, side: ComparedSide, *, is_other_model: bool
 ) -> dict[str, str]:
-    """The first side as evidence names it. Only a number that serves the same model with its own weights can be what a
-    model requires."""
+    """The first side, as evidence records it. Only a number that serves the same model with its own weights gets a
+    fingerprint: no other reference satisfies a requirement."""
     record = lock_file.read_project_lock(workspace.project).image(server.image) if server.image else None
     if record is None or side.weights or is_other_model:
         return {"reference": side.shown}

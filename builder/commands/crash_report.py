@@ -75,7 +75,7 @@ def _of_file(
     workspace: Workspace, text: str | None, node: str | None, failure: EngineError | None
 ) -> tuple[str, list[str], str]:
     """The name of the server with the latest log of a failed start, the lines of the log, and how the server ended.
-    Without such a log, raises ``failure``, for which the engine could not be asked, or UsageError."""
+    Without such a log, raises ``failure``, the error of the engine, or else UsageError."""
     selected = _selected(workspace, text) if text else None
     wanted = container.service_name(selected.recipe.name) if selected else text or ""
     logs = readiness.kept_logs(workspace.project, wanted, node or "")
@@ -134,7 +134,7 @@ def _content(
     selected = _selected(workspace, recipe or text or name, image)
     model = selected.recipe.model if selected else None
     cause, first_error = server_log.crash_cause(lines), server_log.first_error(lines)
-    yield f"cause: {cause or first_error or 'no error in its log'}"
+    yield f"cause: {cause or first_error or 'unknown, because the log contains no error'}"
     if remedy := server_log.known_crash_cause(lines):
         yield f"what helps: {remedy.hint.format(model=model or name)}"
     if first_error and first_error not in cause:
@@ -169,9 +169,9 @@ def _content(
 
 def _since(changed: why.WhyReport) -> Iterator[str]:
     if changed.as_now:
-        yield f"worked last: {changed.as_now}, in exactly this state"
+        yield f"last worked: {changed.as_now}, in exactly this state"
     elif since := changed.since:
-        yield f"worked last: {since.when} on {since.image} ({since.how})"
+        yield f"last worked: {since.when} on {since.image} ({since.how})"
         yield from (f"changed since: {cause.text}" for cause in changed.causes[:_SHOWN_CAUSES])
 
 

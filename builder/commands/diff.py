@@ -87,8 +87,8 @@ def diff_images(
 
 
 def recipes_lost(workspace: Workspace, difference: ImageDifference) -> tuple[str, ...]:
-    """The flags and variables of recipes that the first image accepts, and the second image refuses or ignores. The
-    recipes are those that the two repositories serve. Empty if the engine lacks one of the images. The check takes
+    """The flags and variables of recipes that the first image accepts, and the second image refuses or ignores. Reads
+    the recipes that the two repositories serve. Empty if the engine lacks one of the images. The check takes
     seconds, and is skipped if the build directories show that vLLM is unchanged and no mod was removed."""
     differing = difference.changes
     named = {*(each.name for each in differing.sources), *(each.name for each in differing.packages)}

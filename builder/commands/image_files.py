@@ -147,7 +147,7 @@ def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> Non
         raise ImageStateError(
             f"{contents.name} is a different image here, built {recorded.built}: a number never changes its content",
             hint="share one images.lock between the machines, or use a different repository on each; then build the"
-            " image there again, and export the new number",
+            " image again on the other machine, and export the new number",
         )
     details = images.inspect_image(workspace.engine, str(contents.name))
     if details is not None and images.fingerprint(details) != contents.fingerprint:
@@ -201,9 +201,8 @@ def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
     """Gives the loaded image its number from the other machine; returns the new images.lock."""
     details = images.inspect_image(workspace.engine, job.tag)
     if details is None:
-        raise ImageStateError(
-            f"{contents.name} was removed from the engine in the meantime", hint="run the command again"
-        )
+        message = f"another program removed {contents.name} from the engine during the import"
+        raise ImageStateError(message, hint="run the command again")
     with images_lock.transaction(workspace) as transaction:
         _refuse_conflict(workspace, transaction.lock, contents)
         after = _with_archive(workspace, transaction.lock, contents)

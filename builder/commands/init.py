@@ -165,7 +165,7 @@ def _folder(folder: Path, environ: Mapping[str, str]) -> Path:
         raise UsageError(f"{folder} is a file", hint="name a folder; it need not exist")
     if root in {Path(root.anchor), Path(environ.get("HOME") or "/").resolve()}:
         hint = "name a new or empty folder: `builder init FOLDER`"
-        raise UsageError(f"{root} contains other files", hint=hint)
+        raise UsageError(f"{root} cannot be a project, because it contains all your other files", hint=hint)
     projects.require_text(root)
     try:
         around = projects.find_project(root)
@@ -236,7 +236,7 @@ def update_project(update: InitUpdate, environ: Mapping[str, str], *, force: boo
     now = shipped.plan_shipped(update.project, {each.path: each.file for each in chosen}, update.record)
     changed = [each.path for each, shown in zip(now, chosen, strict=True) if each.before != shown.before]
     if changed:
-        message = f"{', '.join(changed)} changed meanwhile: nothing was written"
+        message = f"{', '.join(changed)} changed after the differences were shown: nothing was written"
         raise ConflictError(message, hint="run this command again: it shows the new differences first")
     shipped.write_shipped(update.project, chosen)
     written = [each.path for each in chosen]
@@ -326,7 +326,7 @@ def plan_migration(
         part.name: check_recipes(project, [str(names[part.name])])[0] for part in recipes if part.state != "unfit"
     }
     notes = [
-        f"a recipe names the mod {entry}, which is mods/{name} here: name mods/{name} in the recipe"
+        f"a recipe names the mod {entry}, which is called mods/{name} here: write mods/{name} in the recipe"
         for entry, name in own_names.items()
         if name != mod.name_of(entry)
     ]

@@ -138,8 +138,8 @@ def _numbered(lock: Lock, repository: str, details: ImageDetails) -> ImageName |
 
 @contextmanager
 def _named(endpoint: Endpoint, repository: str, details: ImageDetails) -> Iterator[str]:
-    """Yields a name of the image. An image without a name has one for the block; otherwise, after a kill, it would be
-    deleted as a leftover. A tag that is the image's only name is never removed."""
+    """Yields a name of the image. An image without a name gets one for the block, so that it is not deleted as a
+    leftover after a kill. A tag that is the image's only name is never removed."""
     tag = images_lock.adopting_tag(repository, details.id)  # a killed process may have left it
     names = [name for name in details.tags if name != tag]
     if not names:
@@ -270,7 +270,7 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
     states, tags = status.image_states(workspace, lock)
     every = {image.id: image for image in images.all_images(workspace.engine)}
     others_have = claims.of_others(workspace.engine, own_id)
-    # Numbers that were pruned here, and those that stayed only because another project has them.
+    # Numbers that were pruned here, and numbers that stayed only because another project has them.
     pruned = [name for name in states if (record := lock.image(name)) and record.pruned]
     left = {name for name in pruned if name in others_have}
     # A pruned number may be present again, because a container used it or it was pulled. An image may also have been

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 # ``lock --recover`` rebuilds a lost images.lock from build directories and the engine.
 
 _NOWHERE = (
-    "only the lost file recorded marks, notes, kept images, pushed digests, and pairings that `pair` or `rollback`"
-    " moved; each model is now paired with the newest image that was built for it"
+    "marks, notes, kept images, pushed digests, and pairings that `pair` or `rollback` moved: only the lost file"
+    " recorded them. Each model is now paired with the newest image that was built for it"
 )
 
 _ANEW = "to start a new images.lock: move the folders in builds/ to another place"
@@ -425,8 +425,8 @@ def _faults_of_mods(
 
 
 def _chains(workspace: Workspace, lock: Lock, names: tuple[str, ...], platform: str | None) -> list[chains.Chain]:
-    """The chains of the definitions ``names``. Without names, all chains except those on an upstream image that is not
-    pinned yet; these are reported."""
+    """The chains of the definitions ``names``. Without names, a chain on an upstream image that is not pinned yet is
+    left out and reported."""
     host, overrides = machine.platform(workspace.engine), Overrides(platform)
     wanted = names or definition_names(workspace.project)
     found_chains: list[chains.Chain] = []

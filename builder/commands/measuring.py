@@ -119,8 +119,8 @@ def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: st
 
 @contextmanager
 def chosen_server(workspace: Workspace, text: str, image: str = "") -> Iterator[served_model.MeasuredServer]:
-    """Yields the running server of ``text``, a recipe or a model, or starts one and stops it at the end. An ``image``
-    starts a server of that number, whichever is paired."""
+    """Yields the running server of ``text``, a recipe or a model, or starts one and stops it at the end. With
+    ``image``, starts a server of that number, even if another number is paired."""
     server = None if image else running.pick(workspace.project, running.find_all(workspace), text)
     if server is not None and server.head.service.is_up:
         yield served_model.find_measured_server(server)

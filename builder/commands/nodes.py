@@ -300,7 +300,7 @@ def _clock(facts: MachineFacts) -> Diagnosis:
         return Diagnosis("clock", "ok", "same as here")
     message = f"{abs(offset):.0f} s {'ahead' if offset > 0 else 'behind'}"
     verdict: Verdict = "error" if apart > _CLOCK_ERROR else "warning"
-    return Diagnosis("clock", verdict, message, "`timedatectl set-ntp true`, on the node")
+    return Diagnosis("clock", verdict, message, "run `timedatectl set-ntp true` on the node")
 
 
 # The ``nodes discover`` command: reads address, interface and RoCE devices from each node's machine.

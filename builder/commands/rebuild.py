@@ -118,7 +118,7 @@ def _built_again(
         except BuildFailedError as error:
             if edits := tuple(changes.build_directory_edits(directory, recorded)):
                 back = f"`git checkout HEAD -- {directory.shown}` restores the committed files"
-                error.hint = f"{directory.shown} is not as the build left it: {', '.join(edits)}. {back}"
+                error.hint = f"{directory.shown} has changed since the build: {', '.join(edits)}. {back}"
             raise
         details = images.inspect_image(workspace.engine, work.tag)
         if details is None:

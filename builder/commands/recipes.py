@@ -192,7 +192,8 @@ class RecipeCopies:
 @dataclass(frozen=True)
 class MendedRecipe:
     """A recipe from a page, corrected to the text that its author typed; ``path`` gets this ``text``. ``change`` is the
-    difference from the pasted file; None if nothing was corrected. ``replaces`` if that file is in ``recipes/``."""
+    difference from the pasted file; None if nothing was corrected. ``replaces`` is true if that file is in
+    ``recipes/``."""
 
     path: Path
     text: str

@@ -158,7 +158,7 @@ def _report_known(workspace: Workspace, lock: Lock, moves: tuple[PointerMove, ..
         try:
             return f"{move.to}: {requirements.described(workspace, lock, move.to, move.origin, model)}"
         except FileProblemsError as error:  # a rollback must still be possible
-            return f"{move.to}: it is unknown what was proven, because a file cannot be read: {error.message}"
+            return f"{move.to}: its evidence is unknown, because a file cannot be read: {error.message}"
 
     for text in dict.fromkeys(map(line, moves)):
         workspace.report(Message(text))
@@ -233,16 +233,16 @@ def planned_moves(
     is_recipe = len(at_pointers) > 1 and to is None
     now = [lock.history(what, is_model=is_model)[0] for what, is_model in at_pointers]
     is_apart = is_recipe and now[0] != now[1]
-    if is_apart or len({name.repository for name in now}) > 1:  # number N of two repositories is no single image
+    if is_apart or len({name.repository for name in now}) > 1:  # number N means two images
         message = f"{subject.repository}:latest is {now[0]}, while {subject.model} is paired with {now[1]}"
         raise UsageError(message, hint=f"roll back one of them: {_rollbacks((what for what, _ in at_pointers), to)}")
     by_pointer = {what: _move(lock, subject, what, to, unfit, is_model=is_model) for what, is_model in at_pointers}
     moves = tuple(filter(None, by_pointer.values()))
     because = _all_passed(lock, subject, unfit)
     if is_recipe and moves and len({move and move.to for move in by_pointer.values()}) > 1:
-        of_tag, of_model = (str(move.to) if move else "nothing" for move in by_pointer.values())
+        of_tag, of_model = (f"go back to {move.to}" if move else "stay" for move in by_pointer.values())
         raise UsageError(
-            f"{subject.repository}:latest would go back to {of_tag}, {subject.model} to {of_model}"
+            f"{subject.repository}:latest would {of_tag}, but {subject.model} would {of_model}"
             + (f": {because}" if because else ""),
             hint=f"roll back one of them: {_rollbacks(move.what for move in moves)}"
             + ("; `--to N --force` moves both" if because else ""),

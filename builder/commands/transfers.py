@@ -172,7 +172,7 @@ def _source_registry(job: _CopyJob, address: str | None) -> Iterator[tuple[named
     adopted.require_present(workspace.engine, job.name, job.recorded)
     with transfer.serving(workspace.engine, workspace.environment, workspace.report) as port:
         source = named_registry.Registry(f"127.0.0.1:{port}", private=True)
-        workspace.report(Message(f"{job.name}: copying through a registry that this machine started for the copy"))
+        workspace.report(Message(f"copying {job.name} through a temporary registry on this machine"))
         yield source, named_registry.push_for_copy(workspace.engine, source, job.name, workspace.report)
 
 
@@ -309,7 +309,7 @@ def _requested_models(lock: Lock, recipe: Recipe | None, text: str, revision: st
     if recipe and model is None:
         raise UsageError(f"{recipe.file} names no model", hint="add `model: ORG/NAME` to the recipe")
     if not model or not hub_cache.is_id(model):
-        raise UsageError(f"{model} is a folder, not a model of the hub: there is nothing to download")
+        raise UsageError(f"{model} is a folder, not a model on Hugging Face: there is nothing to download")
     paired = lock.models[model].pairing.revision if model in lock.models else None
     models = [(model, revision or (recipe and recipe.revision) or paired or hub_cache.MAIN)]
     if recipe and recipe.draft_model and hub_cache.is_id(recipe.draft_model):

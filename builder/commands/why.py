@@ -386,5 +386,5 @@ def require_same_machine(name: ImageName, changes: Sequence[str], subject: str) 
         raise ConflictError(
             "\n".join([f"the machine has changed since {name} worked, so the image may not be the cause", *changes]),
             hint=f"`builder why {shlex.quote(subject)}` shows how to undo the change. If {name} still works, start a"
-            " server from it: the first answer records that. To continue anyway: `--machine-differs`",
+            " server from it: builder then records that it works here. To continue anyway: `--machine-differs`",
         )

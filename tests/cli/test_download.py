@@ -384,7 +384,7 @@ def test_what_cannot_be_downloaded(machine: Machine) -> None:
     assert "`chta` is not a definition, repository or recipe" in machine.refuse("chta", code=2)
     path = machine.project.recipes / "chat.yaml"
     path.write_text(path.read_text().replace(f"model: {MODEL}\n", "").replace(MODEL, "/models/mine"))
-    assert "/models/mine is a folder, not a model of the hub" in machine.refuse("chat", code=2)
+    assert "/models/mine is a folder, not a model on Hugging Face" in machine.refuse("chat", code=2)
     path.write_text(path.read_text().replace("vllm serve /models/mine", "python -m server"))
     assert "recipes/chat.yaml names no model" in machine.refuse("chat", code=2)
     assert machine.hub.requests == []

@@ -118,7 +118,7 @@ def test_ends_that_say_otherwise_and_the_users_own_verdict(
     told = builder("bisect", "small", "--run", str(judge), code=1).stdout
     assert "no result: the bad number passes" in told
     assert f"{repository}:2: passed 3, failed 0" in told
-    assert "what to do: use another --run or --probe" in told
+    assert "what to do: use a --run script or a --probe that shows the fault" in told
 
     assert f"judge {repository}:1" in builder("bisect", "small").stdout
     assert f"judge {repository}:2" in builder("bisect", "good").stdout

@@ -93,7 +93,7 @@ def test_another_model_is_told_and_is_no_evidence_of_the_same_image(kitchen: Kit
     image = paired(kitchen)
     done = builder("compare", str(image), MODEL, "--recipe", "other", "--json")
     told = json_outputs.parsed("compare", done.stdout)
-    note = f"A serves {MODEL}, B serves Org/Else"
+    note = f"different models are compared: {MODEL} and Org/Else"
     assert (told["model"], told["verdict"], told["notes"]) == ("Org/Else", "identical", [note])
     assert note in done.stderr
     (run,) = run_record.of_image(kitchen.project, image)

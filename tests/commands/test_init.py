@@ -108,7 +108,7 @@ def test_a_project_is_not_made_twice_nor_in_another(tmp_path: Path) -> None:
 
 
 def test_the_home_folder_is_no_project(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="contains other files"):
+    with pytest.raises(UsageError, match="contains all your other files"):
         init.init_project(tmp_path, None, {"HOME": str(tmp_path)})
     assert not list(tmp_path.iterdir())
 
@@ -177,7 +177,7 @@ def test_a_file_that_changed_since_it_was_shown_is_not_replaced(tmp_path: Path) 
     shipped.write_shipped_record(project, type(recorded)("0", "cpu", older))
     update = init.plan_update(project, None)
     write(recipe, "mine\n")
-    with pytest.raises(ConflictError, match="changed meanwhile"):
+    with pytest.raises(ConflictError, match="changed after the differences were shown"):
         init.update_project(update, {})
     assert recipe.read_text() == "mine\n"
 

@@ -191,7 +191,7 @@ def test_what_cannot_be_served_or_taken_is_told_and_keeps_nothing_from_coming(
     assert set(plan.problems) == {"broken", "portless"}
     assert plan.missing == {"nowhere": ""}
     (renamed,) = (note for note in plan.notes if "names the mod" in note)
-    assert renamed.startswith("a recipe names the mod extra/second, which is mods/second here")
+    assert renamed.startswith("a recipe names the mod extra/second, which is called mods/second here")
     assert "drop_caches" in plan.run_time["loop"]
     unfit = {part.name: part.reason for part in plan.parts if part.state == "unfit"}
     assert set(unfit) == {"template", "linked"}

@@ -182,7 +182,7 @@ def test_a_build_whose_proof_fails_keeps_its_number_and_moves_nothing(
     assert f"  {repository}:latest stays at {first}: {second} did not pass" in lines
     assert any(line.startswith("    prove: failed") for line in lines)
     said = " ".join(failed.stderr.split())
-    assert f"{second} did not pass for {MODEL}: the number is kept, but no pointer was moved" in said
+    assert f"required evidence of {second} failed for {MODEL}: no pointer moved, but the number is kept" in said
     for remedy in (f"`builder diff {first} {second}`", f"`builder prove {second} {MODEL}`", "`--promote-anyway --note"):
         assert remedy in said
     assert where(proven, repository) == (1, 1)

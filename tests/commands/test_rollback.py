@@ -141,10 +141,10 @@ def test_a_model_keeps_its_recipe_on_a_number_it_never_had() -> None:
 def test_a_recipe_whose_two_pointers_would_come_apart_is_not_guessed_at() -> None:
     start = lock("good", "good", "good")
     once = start.with_model("Org/M", Model(Pairing(ImageName(REPO, 3)), (Pairing(ImageName(REPO, 1)),)))
-    with pytest.raises(UsageError, match=f"{REPO}:latest would go back to {REPO}:2, Org/M to {REPO}:1"):
+    with pytest.raises(UsageError, match=f"latest would go back to {REPO}:2, but Org/M would go back to {REPO}:1"):
         planned_moves(once, BOTH, None)
     new = start.with_model("Org/M", Model(Pairing(ImageName(REPO, 3))))
-    with pytest.raises(UsageError, match=f"{REPO}:latest would go back to {REPO}:2, Org/M to nothing"):
+    with pytest.raises(UsageError, match=f"{REPO}:latest would go back to {REPO}:2, but Org/M would stay"):
         planned_moves(new, BOTH, None)
 
 
@@ -203,7 +203,7 @@ def test_a_recipe_that_cannot_be_read_is_told_and_hinders_no_rollback(tmp_path: 
     projects.write(project.root / locks.RECIPE, "name: [")
     arguments = ("rollback", "small", "--to", "1", "--force", "--dry-run")
     printed = run_command(project, *arguments, code=5, environ=WITHOUT_ENGINE).stderr
-    assert "small:1: it is unknown what was proven, because a file cannot be read: recipes/chat.yaml:2:1" in printed
+    assert "small:1: its evidence is unknown, because a file cannot be read: recipes/chat.yaml:2:1" in printed
     assert "no Docker engine answers" in printed
 
 
