@@ -566,8 +566,8 @@ def write_state(path: Path, content: bytes) -> None:
 _HINTS = {
     errno.ENOSPC: "make room there, or name a file on another disk",
     errno.EDQUOT: "make room there, or name a file on another disk",
-    errno.EFBIG: "a FAT disk cannot store files larger than 4 GB: name a file on another disk; or format the disk as exFAT"
-    " or ext4, which erases it",
+    errno.EFBIG: "a FAT disk cannot store files larger than 4 GB: name a file on another disk, or format the disk as"
+    " exFAT or ext4, which erases it",
 }
 
 
