@@ -443,8 +443,8 @@ _RENAME_EXCHANGE = 2
 
 @contextmanager
 def fresh_folder(target: Path) -> Iterator[Path]:
-    """An empty folder beside ``target``, for the block to fill and to put in its place; otherwise it is gone when the
-    block ends. A killed process leaves ``.NAME.new``, which the next one replaces. Raises OSError."""
+    """An empty folder beside ``target``, for the block to fill and put in place. If the block does not put it in
+    place, it is removed. A killed process leaves ``.NAME.new``, which the next one replaces. Raises OSError."""
     import shutil
 
     fresh = target.with_name(f".{target.name}.new")
@@ -566,8 +566,8 @@ def write_state(path: Path, content: bytes) -> None:
 _HINTS = {
     errno.ENOSPC: "make room there, or name a file on another disk",
     errno.EDQUOT: "make room there, or name a file on another disk",
-    errno.EFBIG: "a FAT disk cannot store a file above 4 GB: name a file on another disk, or format this disk as exFAT"
-    " or ext4, which erases the disk",
+    errno.EFBIG: "a FAT disk cannot store files larger than 4 GB: name a file on another disk, or format the disk as"
+    " exFAT or ext4, which erases it",
 }
 
 

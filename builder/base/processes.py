@@ -57,7 +57,7 @@ def read_ahead(stream: IO[str]) -> Iterator[str]:
 
 def in_threads(tasks: Mapping[str, Callable[[], T]]) -> SimpleQueue[tuple[str, T | BaseException]]:
     """Starts each task in a thread of its own. The queue gets the name of each task that ends, with its result or
-    error. A task that is not over when the process ends does not delay that."""
+    error. The end of the process does not wait for unfinished tasks."""
     from queue import SimpleQueue
     from threading import Thread
 

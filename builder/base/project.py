@@ -174,7 +174,7 @@ def _require_own_state(project: Project) -> None:
             hint = "find out where the link came from, then remove it"
         elif is_linked and not is_ours:
             message = f"{folder} leads to {project.state.resolve()}, which contains other files, such as {entry.name}"
-            hint = "if you made the link, let it lead to an empty folder; otherwise remove the link"
+            hint = "if you made the link, point it to an empty folder; otherwise remove the link"
         else:
             continue
         raise UnsafePathError(message, hint=hint)

@@ -202,7 +202,7 @@ def bake_images(
             folder = work.path / f"tree-{len(replaced)}"
             replaced[error.address] = _from_mirror(project, error.address, folder, error)
             url, _, commit = error.address.partition("#")
-            workspace.report(Message(f"{url} did not provide {commit[:12]}: the mirror provides its files"))
+            workspace.report(Message(f"{url} did not provide {commit[:12]}; using the mirror instead"))
         except BaseGoneError as error:
             # BuildKit looks up a context by the short name that Docker shows.
             name = images.familiar(error.reference)

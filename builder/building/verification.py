@@ -134,9 +134,10 @@ def run_checks(
         if "vllm" in plan.versions and VERSION not in without:
             pinned = plan.versions["vllm"].version
             result = container.run([python, "-c", _VERSION], timeout=CHECK_SECONDS)
-            there = ("" if result.exit_code else result.last_line) or "without a version"
+            there = "" if result.exit_code else result.last_line
             if there.partition("+")[0] != pinned.partition("+")[0]:
-                message = f"check {VERSION}: the image contains vLLM {there}, but {pinned} is pinned"
+                contained = f"vLLM {there}" if there else "no package vllm"
+                message = f"check {VERSION}: the image contains {contained}, but {pinned} is pinned"
                 raise _failed(message, "", [VERSION])
         if "vllm" in plan.versions and IMPORT not in without and platform != host_platform:
             report(Message(f"vLLM not imported: on an emulated {platform}, the import takes more than ten minutes"))
@@ -253,7 +254,7 @@ def check_gpu(
         )
         return None
     if failing:
-        hint = "finished layers are kept: fix the cause, and only later steps are built again"
+        hint = "fix the cause, then build again: finished layers are reused"
         message = "\n".join([f"check {GPU}, on the GPU of this machine:", *(text for _, text in failing)])
         raise _failed(message, hint, (name for name, _ in failing))
     return f"{facts.card}, compute capability {facts.capability}"

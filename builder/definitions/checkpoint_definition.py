@@ -237,4 +237,4 @@ def _of_step(step: Mapping[str, Any], sources: Mapping[str, Any]) -> Iterator[tu
         yield (), "`add` requires a `file`: the name of a .safetensors file in its source"
     for old, new in (step.get("rename") or {}).items():
         if old.count("*") != new.count("*") or old.count("*") > 1:
-            yield ("rename", old), "write one * on each side, or none"
+            yield ("rename", old), "a rename has one * on each side, or none"

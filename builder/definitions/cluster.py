@@ -145,7 +145,7 @@ class Cluster:
 def require_fit(recipe: Recipe, nodes: int) -> None:
     """Raises UsageError if ``recipe`` does not allow that number of nodes."""
     if nodes > 1 and recipe.solo_only:
-        raise UsageError(f"{recipe.file} says `solo_only`: one machine serves it", hint="use one `--node`, or none")
+        raise UsageError(f"{recipe.file} says `solo_only`: one machine serves it", hint="use `--node` at most once")
     if 1 < nodes < recipe.min_nodes:
         message = (
             f"{recipe.file} requires at least {recipe.min_nodes} machines (`min_nodes`), but there are only {nodes}"

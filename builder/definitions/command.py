@@ -186,7 +186,7 @@ def of_text(recipe: Recipe, written: str) -> Location:
 def _offset(recipe: Recipe, used: UsedOption) -> int | None:
     pattern = re.compile(rf"(?<![\w-]){re.escape(used.option)}(?![\w-])")
     begins = [match.start() for match in _SERVER.finditer(recipe.command)]
-    # What stands before it belongs to other programs.
+    # The words before it belong to other programs.
     offsets = [match.start() for match in pattern.finditer(recipe.command, begins[0] if len(begins) == 1 else 0)]
     return offsets[used.occurrence] if used.occurrence < len(offsets) else None
 
@@ -547,7 +547,7 @@ def _completed(
         options += [BACKEND, backend]
     options += place
     if is_closed and options:
-        message = f"{recipe.file}: one shell expands its command for another, so builder cannot add further arguments"
+        message = f"{recipe.file}: its command starts a shell within a shell, so builder cannot add further arguments"
         raise UsageError(message, hint="write the command without `bash -c`: builder starts a shell if necessary")
     if bad := [text for text in options if "\0" in text]:
         raise UsageError(f"{bad[0]!r}: an argument cannot contain a NUL character")
@@ -566,8 +566,8 @@ def _values(recipe: Recipe, backend: Backend | None, used: Sequence[str] = ()) -
 def _parsed(
     recipe: Recipe, overrides: Mapping[str, str], backend: Backend | None
 ) -> tuple[ParsedCommand, dict[str, str], list[str], tuple[Problem, ...]]:
-    """The command as bash reads it with the values of the recipe in it, the ``overrides`` for its keys, the options
-    for the others, and its problems."""
+    """The command with the recipe's values, as bash reads it; the ``overrides`` of its placeholders; the other
+    overrides as options; and the problems."""
     if recipe.version == 1:
         units, misread = shell.parse_placeholders(recipe.command)
     else:
@@ -627,7 +627,7 @@ def _overridden(recipe: Recipe, used: Sequence[str], overrides: Mapping[str, str
             options += [meant, value]
         else:
             hint = f"its placeholders: {', '.join(used) or 'none'}"
-            raise UsageError(f"{recipe.file}: its command has no {{{name}}} to set", hint=hint)
+            raise UsageError(f"{recipe.file}: its command has no placeholder {{{name}}}", hint=hint)
     return given, options
 
 

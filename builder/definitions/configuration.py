@@ -176,7 +176,7 @@ def _figure(figure: str, condition: str) -> RequiredFigure | str:
     """The required figure, or the reason why the text is not one."""
     name = _FIGURE.fullmatch(figure)
     if name is None:
-        return f"`{figure}` is not a valid figure; valid are `tg`, `tg at 32768` or `tg at 32768, concurrency 4`"
+        return f"`{figure}` is not a valid figure, such as `tg`, `tg at 32768` or `tg at 32768, concurrency 4`"
     if name[1] not in FIGURES:
         nearest = did_you_mean(name[1], FIGURES, code=True) or f"known here: {', '.join(FIGURES)}"
         return f"no bench run measures `{name[1]}`; {nearest}"

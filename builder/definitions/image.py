@@ -214,7 +214,7 @@ def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tupl
             )
     wheel = next((source for source in sources.values() if isinstance(source, WheelSource)), None)
     if wheel and "python" not in data:
-        yield (), f"{wheel.requirement} is installed with the Python packages: set the Python version under `python`"
+        yield (), f"{wheel.requirement} is a Python package: set the version of Python under `python`"
     yield from _wrong_days(data)
     yield from _repeated_packages(data, sources)
 

@@ -71,7 +71,7 @@ def parse_placeholders(template: str) -> tuple[tuple[Unit, ...], tuple[CommandPr
             units.append(Unit(Placeholder(written=written, offset=at, **named.groupdict("")), at))
         else:
             shown = written if len(written) <= 40 else f"{written[:39]}…"
-            message = "a placeholder is a plain key, such as {port}; write other braces twice: {{ and }}"
+            message = "only a plain key can be in braces, such as {port}; double all other braces: {{ and }}"
             wrong.append(CommandProblem(written, at, f"`{shown}`: {message}"))
     return tuple(units), tuple(wrong)
 
@@ -563,7 +563,7 @@ def script_within(
 
 def server_alone(parsed: ParsedCommand) -> ParsedCommand:
     """The one command of a script that starts vLLM: other programs have options of the same names. The whole script
-    where no command does, or several do."""
+    if no command does, or several do."""
     serving = tuple(filter(_serves, parsed.commands))
     return replace(parsed, commands=serving) if len(serving) == 1 else parsed
 

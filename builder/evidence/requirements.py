@@ -403,7 +403,7 @@ def refuse_note_alone(note: str, *, force: bool) -> None:
     """Raises UsageError for a note without `--force`."""
     if note and not force:
         hint = "to note an observation: `builder mark IMAGE:N STATUS --note TEXT`"
-        raise UsageError("`--note` gives the reason for `--force`, and requires it", hint=hint)
+        raise UsageError("`--note` requires `--force`, and gives the reason for it", hint=hint)
 
 
 def passed(
@@ -488,5 +488,5 @@ def refuse_unproven(workspace: Workspace, model: str, recipe: Recipe | None) -> 
     """Raises ConflictError if a model requires evidence: a new image cannot have any yet."""
     if required(workspace.project, model, recipe):
         hint = "leave out `--model` to give it a number; `builder pair` then lists what is missing"
-        message = f"{model} requires evidence, and a new image has no evidence yet; nothing was changed"
+        message = f"{model} requires evidence, but a new image has no evidence yet; nothing was changed"
         raise ConflictError(message, hint=hint)

@@ -225,7 +225,7 @@ def _faults(data: Any) -> Iterator[str]:
         return
     for number, error in enumerate(validator(SCHEMA).iter_errors(data)):
         if number == _TOLD:
-            yield "and more"
+            yield "further problems are not listed"
             return
         path = ".".join(map(str, error.instance_path))
         yield _short(f"{path}: {error.message}" if path else str(error.message))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Data: TypeAlias = "dict[str, Data] | list[Data] | str | None"
 
 END = "..."  # the last line of every lock: YAML's own mark for the end of a document
-# With HEAD git takes a file also in an unfinished merge, and one whose damage was added already.
+# With HEAD, git restores the file even during a merge, and even if the damage is already in the index.
 TAKE_BACK = (
     "restore the committed file: `git checkout HEAD -- images.lock`, or rebuild it with `builder lock --recover`"
 )

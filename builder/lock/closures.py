@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from builder.lock.model import Lock, Pins
 
     Load = Callable[[str, str], bytes | None]
-    """Returns the content of the file for a path below the project and its digest, None where it is not there."""
+    """Returns the content of the file with this path in the project and this digest; None if it is missing."""
 
 
 _WHAT = {

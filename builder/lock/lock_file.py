@@ -44,7 +44,7 @@ class Entry:
 
     def __post_init__(self) -> None:
         if not 0 <= self.number < 10**18:
-            raise ValueError(f"{self.number} is no number")
+            raise ValueError(f"{self.number} is not a valid image number")
 
     @property
     def name(self) -> ImageName:
@@ -214,7 +214,7 @@ def _read_with_places(content: str, file: str, load: Load) -> Lock:
         problem = Problem(tree.places["version",], message)
         older = "remove the file, then rebuild it from builds/ and the engine: `builder lock --recover`"
         other = older if len(version) < 3 and int(version) < VERSION else "update builder"
-        raise NewerLockError(str(problem), hint=f"{other}; or restore with git a file of version {VERSION}")
+        raise NewerLockError(str(problem), hint=f"{other}; or restore a file of version {VERSION} with git")
     wrong = checking.problems(tree.data)
     if not wrong:
         lock = layout.lock_of(tree.data, load)
@@ -327,7 +327,7 @@ def writing(
         except files.LockHeldError as error:
             who = "another process" if error.holder is None else f"process {error.holder}"
             message = f"{who} has been writing images.lock for more than {wait_seconds:g} s"
-            hint = "wait for that process, or stop it if it hangs, then run the command again; delete no file"
+            hint = "wait for that process, or stop it if it hangs, then run the command again; do not delete any file"
             raise LockBusyError(message, hint=hint) from None
         except files.LockFileError as error:
             message = f"{file} cannot be locked: {error.strerror}"

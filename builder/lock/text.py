@@ -119,7 +119,7 @@ def _quoted(match: re.Match[str]) -> str:
 def _block(pairs: list[tuple[str, Data]]) -> dict[str, Data]:
     block = dict(pairs)
     if len(block) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key is repeated")
     return block
 
 

@@ -223,7 +223,7 @@ def _by_part(steps: tuple[Step, ...]) -> dict[str, dict[str, dict[str, str]]]:
         definition = prefix.rpartition(": ")[2]
         for folder in (definition, own.removeprefix(_MOD) if own.startswith(_MOD) else ""):
             if folder and not _FOLDER.fullmatch(folder):
-                raise ValueError(f"no step is called `{step.name}`")
+                raise ValueError(f"`{step.name}` is not a valid step name")
         by_part.setdefault(definition, {})[own] = step.takes
     return by_part
 

@@ -377,7 +377,7 @@ def reason(workspace: Workspace, name: ImageName) -> str:
     project = workspace.project
     for folder in (project.builds, project.evidence):
         if (path := folder / before.repository / str(before.number)).is_dir():
-            return f"{project.relative(path)} exists, so {before.number} was given before"
+            return f"{project.relative(path)} exists, so {before.number} is already taken"
     if images.inspect_image(workspace.engine, str(before)):
         return f"the engine has {before}, but images.lock does not"
     return f"another project or an earlier images.lock already gave {before} in this engine"

@@ -469,7 +469,7 @@ def _to_run(task: _Task, wants: PythonRequirements, pins: Pins, inherited: Seque
     resolved = _closure(task, request, inherited)
     if misfit := agreement.misfit_kernels((*inherited, *resolved.pin.packages)):
         where = f"`python.packages` in dockerfiles/{definition.name}/image.yaml"
-        raise SourceError(misfit, hint=f"write a version that fits into {where}")
+        raise SourceError(misfit, hint=f"write a matching version under {where}")
     if as_of and (resolved.pin.undated or not resolved.pin.as_of):
         undated = ", ".join(resolved.pin.undated) or "all packages"
         resolver.say(f"{definition.name}: no upload dates for {undated}; these may be newer than {as_of[:10]}")

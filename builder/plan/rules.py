@@ -241,7 +241,7 @@ def _wrong_after(levels: Sequence[ImageMods], existing: Collection[str]) -> Iter
                 elif baked.get(name, 0) > number:
                     own, child = level.definition, levels[baked[name]].definition
                     message = f"{mod.name} is baked into {own}, but {name} only into {child}, which is built on {own}"
-                    yield Problem(_at_after(mod, name), f"{message}: remove {name} here")
+                    yield Problem(_at_after(mod, name), f"{message}: remove {name} from `after`")
 
 
 def _conflicts(mods: Sequence[Mod]) -> Iterator[Problem]:

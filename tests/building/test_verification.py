@@ -117,7 +117,7 @@ def test_an_image_as_it_was_planned(endpoint: Endpoint, make: Make, host: str) -
     ("image", "messages"),
     [
         ({"version": "0.20.0"}, "check vllm-version: the image contains vLLM 0.20.0, but 0.19.1 is pinned"),
-        ({"missing": 1}, "check vllm-version: the image contains vLLM without a version, but 0.19.1 is pinned"),
+        ({"missing": 1}, "check vllm-version: the image contains no package vllm, but 0.19.1 is pinned"),
         ({"broken": 1}, "check vllm-import: vLLM cannot be imported in the image:\n  ImportError: libcuda.so.1"),
     ],
 )

@@ -107,7 +107,7 @@ def test_show_prints_a_script_as_it_is(project: Project) -> None:
         (["lock", "--update", "vllm="], "`vllm=`: expected SOURCE or SOURCE=REF"),
         (["lock", "--update", "vllm", "--update", "vllm=v1"], "vllm is named twice, with different refs"),
         (["lock", "--update", "vllm", "--check"], "--check and --update cannot be combined"),
-        (["recipes", "show", "chat", "--set", "nope=1"], "its command has no {nope} to set"),
+        (["recipes", "show", "chat", "--set", "nope=1"], "its command has no placeholder {nope}"),
         (["recipes", "show", "chat", "--port", "70000"], "70000 is not in the range"),
         (["recipes", "show", "chat", "--gpu-mem", "0"], "0.0 is not in the range"),
         (["recipes", "check", "nowhere"], "nowhere: no such file, folder or recipe"),

@@ -134,7 +134,7 @@ def test_an_image_of_others_is_not_adopted_for_a_model_that_requires_evidence(
     projects.write(small.root / "builder.yaml", REQUIRES)
     before: Lock = lock_file.read_lock(small.lock)
     refused = builder("adopt", f"{repository}:1", "--as", f"{repository}-x", "--model", MODEL, code=1)
-    assert f"{MODEL} requires evidence, and a new image has no evidence yet" in refused.stderr
+    assert f"{MODEL} requires evidence, but a new image has no evidence yet" in refused.stderr
     assert lock_file.read_lock(small.lock) == before
 
 

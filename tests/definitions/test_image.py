@@ -222,7 +222,7 @@ python:
         ("{git: 'https://example.org/x.git'}", "the key `ref` is missing in `sources.vllm`"),
         ("{git: 'https://example.org/x.git', ref: main, index: 'https://x'}", "unknown key `index`"),
         ("main", '`sources.vllm`: "main" is not one of base; expected: `base` if the'),
-        ("{wheel: vllm}", "vllm is installed with the Python packages: set the Python version under `python`"),
+        ("{wheel: vllm}", "vllm is a Python package: set the version of Python under `python`"),
     ],
 )
 def test_a_source_that_is_neither_is_refused(tmp_path: Path, source: str, message: str) -> None:

@@ -192,8 +192,8 @@ def test_git_keeps_a_build_directory_byte_for_byte(numbers: Kept, tmp_path_facto
     [
         ("plan.json", "{", "plan.json:1:1: cannot be read: not JSON: Expecting"),
         ("plan.json", "[]", "plan.json:1:1: cannot be read: expected a block of keys, found a list"),
-        ("plan.json", '{"steps": [{"name": "mod ../../..", "takes": {}}]}', "no step is called `mod ../../..`"),
-        ("plan.json", '{"steps": [{"name": "/etc: base", "takes": {}}]}', "no step is called `/etc: base`"),
+        ("plan.json", '{"steps": [{"name": "mod ../../..", "takes": {}}]}', "`mod ../../..` is not a valid step name"),
+        ("plan.json", '{"steps": [{"name": "/etc: base", "takes": {}}]}', "`/etc: base` is not a valid step name"),
         ("plan.json", "[" * 100_000, "plan.json:1:1: cannot be read"),
         ("bake.json", '{"target": []}', "bake.json:1:1: cannot be read: builder did not write this file"),
         ("bake.json", '{"target": {"image": {"contexts": 1}}}', "bake.json:1:1: cannot be read"),

@@ -229,8 +229,8 @@ def test_the_packages_of_all_parts_are_known_by_their_versions() -> None:
     ("file", "content", "problem"),
     [
         ("plan.json", "", "plan.json:1:1: cannot be read: "),
-        ("plan.json", '{"steps": [{"name": "mod ../x", "takes": {}}]}', "no step is called `mod ../x`"),
-        ("plan.json", '{"steps": [{"name": "../x: base", "takes": {}}]}', "no step is called `../x: base`"),
+        ("plan.json", '{"steps": [{"name": "mod ../x", "takes": {}}]}', "`mod ../x` is not a valid step name"),
+        ("plan.json", '{"steps": [{"name": "../x: base", "takes": {}}]}', "`../x: base` is not a valid step name"),
         ("bake.json", "[]", "bake.json:1:1: cannot be read: builder did not write this file"),
         ("bake.json", '{"target": {"image": []}}', "bake.json:1:1: cannot be read: builder did not write this file"),
         ("bake.json", '{"target": {"image": {"labels": 1}}}', "cannot be read: builder did not write this file"),

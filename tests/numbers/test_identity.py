@@ -122,4 +122,4 @@ def test_the_next_number_is_above_all_that_were_given(
 def test_a_number_that_a_folder_still_has_is_said_to_be_the_reason_for_the_next(tmp_path: Path, folder: str) -> None:
     (tmp_path / folder / "small/4").mkdir(parents=True)
     reason = claims.reason(workspace(Project(tmp_path), NO_ENGINE), ImageName("small", 5))
-    assert reason == f"{folder}/small/4 exists, so 4 was given before"
+    assert reason == f"{folder}/small/4 exists, so 4 is already taken"

@@ -146,7 +146,7 @@ def test_an_unknown_name_is_told_with_the_nearest(tmp_path: Path) -> None:
 def test_nothing_waits_for_what_is_baked_on_top_of_it(tmp_path: Path) -> None:
     mods = Mods(tmp_path, a="after: [b]", b="")
     assert mods.problems(mods.level("a", definition="low"), mods.level("b", definition="high")) == [
-        "mods/a/mod.yaml:3:9: a is baked into low, but b only into high, which is built on low: remove b here"
+        "mods/a/mod.yaml:3:9: a is baked into low, but b only into high, which is built on low: remove b from `after`"
     ]
 
 

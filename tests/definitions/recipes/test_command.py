@@ -116,7 +116,7 @@ def test_an_option_that_the_command_has_no_key_for_comes_last(tmp_path: Path) ->
 
 @pytest.mark.parametrize("key", ["unused", "nonsense"])
 def test_a_setting_that_would_do_nothing_is_refused(tmp_path: Path, key: str) -> None:
-    with pytest.raises(UsageError, match=f"its command has no {{{key}}} to set") as caught:
+    with pytest.raises(UsageError, match=f"its command has no placeholder {{{key}}}") as caught:
         command.render_command(shared(tmp_path), {key: "1"})
     assert caught.value.hint.startswith("its placeholders: served_model_name, max_model_len")
 
@@ -685,7 +685,7 @@ def test_arguments_reach_the_server_in_a_shell_of_its_own(tmp_path: Path, text: 
 
 def test_a_script_that_another_shell_expands_gets_no_arguments_that_it_would_lose(tmp_path: Path) -> None:
     recipe = recipe_texts.make(tmp_path, 'bash -c "vllm serve $MODEL"')
-    with pytest.raises(UsageError, match="one shell expands its command for another") as caught:
+    with pytest.raises(UsageError, match="its command starts a shell within a shell") as caught:
         command.render_command(recipe, {"port": "1"})
     assert "without `bash -c`" in caught.value.hint
 

@@ -57,10 +57,10 @@ command: |
     assert loaded.defaults["max-num-seqs"] == 16
 
 
-def test_every_shipped_recipe_says_what_of_it_was_seen() -> None:
+def test_every_shipped_recipe_says_what_of_it_was_tested() -> None:
     for name, shipped in recipe.readable_recipes(shipped_files.project()):
         text = " ".join(line.lstrip("# ") for line in shipped.text.splitlines() if line.startswith("#"))
-        assert ("Seen here: " in text, "Not seen here: " in text) == (True, True), name
+        assert ("Tested: " in text, "Not tested: " in text) == (True, True), name
 
 
 def test_lists_and_mappings_may_be_empty(tmp_path: Path) -> None:

@@ -388,7 +388,7 @@ def test_the_shipped_recipes_have_nothing_against_them() -> None:
         ),
         (f"command: vllm serve x {'--a b ' * 20_000}\n", "a recipe has at most 65,536 characters"),
         (f"defaults: {{a: {'x' * 2000}}}\ncommand: vllm serve x {'{a}' * 200}\n", "it is longer than 128 KiB"),
-        (f"command: vllm serve x {'{0} ' * 10_000}\n", "`{0}`: a placeholder is a plain key"),
+        (f"command: vllm serve x {'{0} ' * 10_000}\n", "`{0}`: only a plain key can be in braces"),
         (f"command: vllm serve x {'--port x ' * 5000}\n", "--port x: expected a port"),
         (f"command: vllm serve x {'$(' * 20_000}\n", "more than 100 quotes and substitutions are nested here"),
         (f"command: vllm serve x -tp {'9' * 5000}\n", "expected a number of at most 18 characters"),

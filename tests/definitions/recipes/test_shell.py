@@ -69,28 +69,28 @@ def test_every_character_and_placeholder_has_its_offset() -> None:
         (
             "x {port.real}",
             2,
-            "`{port.real}`: a placeholder is a plain key, such as {port}; write other braces twice: {{ and }}",
+            "`{port.real}`: only a plain key can be in braces, such as {port}; double all other braces: {{ and }}",
         ),
         (
             "{env[HOME]}",
             0,
-            "`{env[HOME]}`: a placeholder is a plain key, such as {port}; write other braces twice: {{ and }}",
+            "`{env[HOME]}`: only a plain key can be in braces, such as {port}; double all other braces: {{ and }}",
         ),
         (
             "{port.__class__.__mro__}",
             0,
-            "`{port.__class__.__mro__}`: a placeholder is a plain key, such as {port}; "
-            "write other braces twice: {{ and }}",
+            "`{port.__class__.__mro__}`: only a plain key can be in braces, such as {port}; "
+            "double all other braces: {{ and }}",
         ),
-        ("x {}", 2, "`{}`: a placeholder is a plain key, such as {port}; write other braces twice: {{ and }}"),
-        ("x {0}", 2, "`{0}`: a placeholder is a plain key, such as {port}; write other braces twice: {{ and }}"),
+        ("x {}", 2, "`{}`: only a plain key can be in braces, such as {port}; double all other braces: {{ and }}"),
+        ("x {0}", 2, "`{0}`: only a plain key can be in braces, such as {port}; double all other braces: {{ and }}"),
         (
             'x {"a": 1}',
             2,
-            '`{"a": 1}`: a placeholder is a plain key, such as {port}; write other braces twice: {{ and }}',
+            '`{"a": 1}`: only a plain key can be in braces, such as {port}; double all other braces: {{ and }}',
         ),
-        ("x {port", 2, "`{`: a placeholder is a plain key, such as {port}; write other braces twice: {{ and }}"),
-        ("x} y", 1, "`}`: a placeholder is a plain key, such as {port}; write other braces twice: {{ and }}"),
+        ("x {port", 2, "`{`: only a plain key can be in braces, such as {port}; double all other braces: {{ and }}"),
+        ("x} y", 1, "`}`: only a plain key can be in braces, such as {port}; double all other braces: {{ and }}"),
         ("a\0b", 1, "the command contains a NUL character; remove it"),
     ],
 )
