@@ -15,6 +15,7 @@ from builder.base import files
 from builder.base.errors import ConflictError, ImageStateError
 from builder.base.values import replace
 from builder.engine import images
+from builder.engine.client import EngineHTTPError
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, Repository
 from builder.numbers import claims
@@ -157,7 +158,9 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
         if details and number_holder(workspace, name):
             details = None  # the tag belongs to another project
         if details and details.id == entry.engine_id:
-            with suppress(ConflictError):  # a container uses the image now, so it may stay
+            # A container may use the image now, or the engine may fail: then the image stays. An error would stop every
+            # later command, because each of them replays the journal.
+            with suppress(ConflictError, EngineHTTPError):
                 images.remove_image(engine, str(name))
         if entry.engine_id and (record is None or record.adopted):  # a build made no such tag
             images.remove_extra_tag(engine, adopting_tag(name.repository, entry.engine_id))
