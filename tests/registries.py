@@ -291,12 +291,13 @@ def _relay(handler: BaseHTTPRequestHandler, front: Front) -> None:
         meanwhile()
     if front.hides_missing and answer.status == 404 and "/manifests/" in handler.path and handler.command == "GET":
         answer.read()
-        body = json.dumps({"errors": [{"code": "DENIED", "message": "requested access to the resource is denied"}]})
+        denied = {"errors": [{"code": "DENIED", "message": "requested access to the resource is denied"}]}
+        body = json.dumps(denied).encode()
         handler.send_response(403)
         handler.send_header("Content-Type", "application/json")
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
-        handler.wfile.write(body.encode())
+        handler.wfile.write(body)
         return
     size = len(body) if body else int(answer.getheader("Content-Length") or 0)
     layer = handler.command != "HEAD" and "/blobs/" in handler.path and size > _LARGE

@@ -202,9 +202,13 @@ def numbers_for(endpoint: Endpoint, own: ProjectIdentity, repository: str, finge
 
 def release_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName) -> None:
     """Removes this project's claim of a number that was not recorded in the end. Another project's claim stays."""
-    volume = _volume_of_number(name)
-    if (containers.find_volume(endpoint, volume) or {}).get(PROJECT) == own.id:
-        containers.remove_volume(endpoint, volume)
+    if is_own(endpoint, own, name):
+        containers.remove_volume(endpoint, _volume_of_number(name))
+
+
+def is_own(endpoint: Endpoint, own: ProjectIdentity, name: ImageName) -> bool:
+    """True if this project has claimed the number."""
+    return (containers.find_volume(endpoint, _volume_of_number(name)) or {}).get(PROJECT) == own.id
 
 
 def take_latest(endpoint: Endpoint, own: ProjectIdentity, repository: str) -> ProjectIdentity | None:

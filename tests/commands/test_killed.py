@@ -146,6 +146,20 @@ def test_the_same_rollback_moves_what_a_killed_one_left(small: Project, endpoint
     assert lock_file.is_empty(small)
 
 
+def test_a_journal_that_came_with_a_clone_removes_no_image_of_others(
+    small: Project, endpoint: Endpoint, repository: str
+) -> None:
+    other = f"{repository}-other"
+    number(endpoint, other, 12)
+    details = images.inspect_image(endpoint, f"{other}:12")
+    assert details
+    lock_file.write_journal(small, ImageName(other, 12), details.id)
+    with images_lock.transaction(workspace(small, endpoint)):
+        assert lock_file.is_empty(small)
+    assert images.inspect_image(endpoint, f"{other}:12") == details
+    images.remove_image(endpoint, f"{other}:12")
+
+
 def _after(lock: Lock, subject: str) -> Lock:
     from builder.numbers.pointers import apply_moves
 
