@@ -117,7 +117,7 @@ def test_an_image_that_keeps_another_name_frees_nothing(
     plan = said(builder, "--yes")
     rows = {row["image"]: row["frees"] for row in plan["going"]}
     assert [rows[f"{repository}:{n}"] for n in (1, 2)] == [0, 0]
-    assert rows[f"{repository}:3"] == plan["frees"] > 0
+    assert sum(rows.values()) == plan["frees"] > 0
     assert plan["removed"]["images"] == [f"{repository}:{n}" for n in (1, 2, 3, 4)]
     there = images.inspect_image(endpoint, f"{repository}:my-own")
     assert own
