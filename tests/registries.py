@@ -196,7 +196,8 @@ class Front:
     nothing; ``slow`` takes ten seconds for a megabyte. ``sent`` counts the bytes that were sent to engines, ``layers``
     the layers that were begun. ``reached`` is set when a fault has happened. ``before_tag`` and ``after_tag`` are
     called once, by tag: before the registry gets the tag, and before the engine gets the registry's answer.
-    ``immutable`` names tags that are refused, as by a registry with immutable tags.
+    ``immutable`` names tags that are refused, as by a registry with immutable tags. With ``hides_missing``, nobody may
+    read a tag that does not exist, as in registries that make a repository at its first push.
     """
 
     upstream: Registry
@@ -204,6 +205,7 @@ class Front:
     fault: str = ""
     times: int = 1_000_000
     immutable: frozenset[str] = frozenset()
+    hides_missing: bool = False
     before_tag: dict[str, Callable[[], None]] = field(default_factory=dict)
     after_tag: dict[str, Callable[[], None]] = field(default_factory=dict)
     sent: int = 0
@@ -287,6 +289,16 @@ def _relay(handler: BaseHTTPRequestHandler, front: Front) -> None:
         return
     if meanwhile := front.after_tag.pop(tag, None):
         meanwhile()
+    if front.hides_missing and answer.status == 404 and "/manifests/" in handler.path and handler.command == "GET":
+        answer.read()
+        denied = {"errors": [{"code": "DENIED", "message": "requested access to the resource is denied"}]}
+        body = json.dumps(denied).encode()
+        handler.send_response(403)
+        handler.send_header("Content-Type", "application/json")
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+        return
     size = len(body) if body else int(answer.getheader("Content-Length") or 0)
     layer = handler.command != "HEAD" and "/blobs/" in handler.path and size > _LARGE
     front.layers += layer

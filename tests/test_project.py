@@ -101,6 +101,15 @@ def test_no_file_in_the_state_folder_that_is_written_is_a_link(made: Project, na
         project.find_project(made.root)
 
 
+def test_a_remedy_quotes_a_folder_with_spaces(tmp_path: Path) -> None:
+    root = tmp_path / "my project"
+    (root / "dockerfiles").mkdir(parents=True)
+    root.chmod(0o777)
+    with pytest.raises(UnsafePathError) as caught:
+        project.find_project(root)
+    assert f"`chmod o-w '{root}'`" in caught.value.hint
+
+
 @pytest.mark.parametrize("name", [".", ".builder", ".builder/journal", ".builder/upgrading"])
 def test_a_folder_in_which_anybody_may_write_is_refused_with_the_remedy(made: Project, name: str) -> None:
     folder = made.root / name

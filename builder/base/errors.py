@@ -32,14 +32,15 @@ class BuilderError(Exception):
 
 @dataclass(frozen=True, order=True)
 class Location:
-    """A position in a file; ``line`` and ``column`` count from 1, as in editors."""
+    """A position in a file; ``line`` and ``column`` count from 1, as in editors. Line 0 means the file as a whole, or a
+    folder."""
 
     file: str
     line: int = 1
     column: int = 1
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
 
 
 @dataclass(frozen=True, order=True)

@@ -7,6 +7,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from builder.base import words
 from builder.base.errors import UnsafePathError, UsageError
 from builder.base.values import dataclass
 
@@ -146,13 +147,15 @@ def _require_nobody_elses(project: Project) -> None:
         shown = folder if folder == project.root else os.path.relpath(folder, project.root)
         if folder != project.root and status.st_uid not in trusted:
             message = f"{shown} belongs to another user (uid {status.st_uid}), so its contents are not trusted"
-            hint = f"remove it if it came with other files, or take ownership: `sudo chown -R {me} {project.state}`"
+            own = f"`sudo chown -R {me} {words.shell_word(project.state)}`"
+            hint = f"remove it if it came with other files, or take ownership: {own}"
             raise UnsafePathError(message, hint=hint)
         # In a sticky folder such as /tmp, users cannot rename or remove other users' files.
         is_sticky = folder == project.root and bool(status.st_mode & stat.S_ISVTX)
         if status.st_mode & stat.S_IWOTH and not is_sticky:
             message = f"every user of this machine can write to {shown}, so its contents are not trusted"
-            raise UnsafePathError(message, hint=f"check its contents, then run: `chmod o-w {folder}`")
+            hint = f"check its contents, then run: `chmod o-w {words.shell_word(folder)}`"
+            raise UnsafePathError(message, hint=hint)
 
 
 def _require_own_state(project: Project) -> None:

@@ -80,6 +80,13 @@ def is_day(text: str) -> bool:
         return False
 
 
+def shell_word(path: object) -> str:
+    """A path or another value as one word of a command that a message proposes."""
+    import shlex
+
+    return shlex.quote(str(path))
+
+
 def counted(number: int, word: str) -> str:
     """A number with the noun that it counts: 1 layer, 2 layers."""
     return f"{number} {word}{'' if number == 1 else 's'}"

@@ -21,7 +21,7 @@ import click
 from builder import commands
 from builder.base.errors import BUG, INTERRUPTED, BuilderError, SystemFailureError
 from builder.base.redaction import redacted
-from builder.base.words import did_you_mean
+from builder.base.words import did_you_mean, shell_word
 from builder.cli import output
 from builder.cli.options import Context, WordChoice, matching
 
@@ -375,7 +375,7 @@ def report(kind: type[BaseException], error: BaseException, trace: TracebackType
 # A failure of the system is not a bug. It becomes an error with the path and a remedy. Errors that a command can
 # explain better are handled there.
 
-_ROOM = "make room (`df -h {folder}`; `builder prune --dry-run` shows which images can be removed)"
+_ROOM = "make room (`df -h {quoted}`; `builder prune --dry-run` shows which images can be removed)"
 _NETWORK = (errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
 _ADVICE: dict[int | None, str] = {
     errno.ENOSPC: _ROOM,
@@ -398,6 +398,9 @@ def translate(error: BaseException) -> SystemFailureError | None:
         return _failure(None, "no memory is left", errno.ENOMEM)
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
         return _failure(None, str(error), errno.EAGAIN)
+    if isinstance(error, RuntimeError) and "home directory" in str(error):  # of `Path.home` and `Path.expanduser`
+        hint = "set HOME to a folder that you can write to; write paths of other users without `~`"
+        return SystemFailureError("the home folder of a user is not known", hint=hint)
     if isinstance(error, shutil.Error):
         _, path, reason = error.args[0][0]
         return _failure(Path(path), str(reason), None)
@@ -422,7 +425,9 @@ def _failure(path: Path | None, reason: str, number: int | None) -> SystemFailur
         here = Path("/")
     folder = next((each for each in (here, *here.parents) if os.path.lexists(each)), Path("/"))
     is_denied = number in {errno.EACCES, errno.EPERM}
-    advice = _access_advice(folder) if is_denied else _ADVICE.get(number, "check {folder}").format(folder=folder)
+    advice = _access_advice(folder) if is_denied else _ADVICE.get(number, "check {folder}")
+    if not is_denied:
+        advice = advice.format(folder=folder, quoted=shell_word(folder))
     return SystemFailureError(message, hint=f"{advice}; then run the command again")
 
 
@@ -433,5 +438,5 @@ def _access_advice(path: Path) -> str:
     mine = next((each for each in path.parents if each.lstat().st_uid == user), None)
     if theirs is None or mine is None or user == 0:
         return f"give your user access to {path}"
-    owner, back = f"uid {theirs.lstat().st_uid}", f"`sudo chown -R {user} {mine}`"
+    owner, back = f"uid {theirs.lstat().st_uid}", f"`sudo chown -R {user} {shell_word(mine)}`"
     return f"{theirs} belongs to another user ({owner}), as after a run with sudo: {back} makes it yours"

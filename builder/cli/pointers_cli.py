@@ -131,7 +131,10 @@ def mark(context: Context, what: str, status: str, note: str | None, as_json: bo
     sentence = f"{result.what}{on} {'is' if result.changed else 'was already'} {marked}"
     print_result(sentence + (f": {result.note}" if result.note else ""))
     for pointer in result.pointed_at_by:
-        print_result(f"  {pointer} still points to this image; to go back: `builder rollback {pointer}`")
+        back = f"to go back: `builder rollback {pointer}`"
+        if pointer in result.stuck:
+            back = "no earlier image fits; `builder list` shows all images"
+        print_result(f"  {pointer} still points to this image; {back}")
 
 
 def _keeping(name: str, text: str, *, kept: bool) -> click.Command:
@@ -173,7 +176,8 @@ def promote(context: Context, image: str, force: bool, note: str, as_json: bool)
     elif result.moves:
         print_moves(result.moves, result.differences, result.staying, foreign=result.foreign)
     else:
-        print_result(f"{result.image} is already current")
+        corrected = f"; {result.image.repository}:latest points to it again" if result.corrected else ""
+        print_result(f"{result.image} is already current{corrected}")
 
 
 _STAYS = {False: "still serves from", True: "would still serve from"}

@@ -265,10 +265,13 @@ def push(context: Context, images: tuple[str, ...]) -> None:
     registry. A number that has different content in the registry is not overwritten. The compile caches of the image
     are also pushed. To log in: `docker login REGISTRY`.
     """
-    with context.working() as workspace:
-        pushed_images = commands.transfers.push_images(workspace, images)
-    for image in pushed_images:
-        print_pushed(image)
+    pushed_images: list[commands.transfers.PushedImage] = []
+    try:
+        with context.working() as workspace:
+            pushed_images.extend(commands.transfers.push_images(workspace, images))
+    finally:  # an image that was pushed is printed even if a later one fails
+        for image in pushed_images:
+            print_pushed(image)
 
 
 def print_pushed(pushed: commands.transfers.PushedImage) -> None:

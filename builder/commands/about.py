@@ -29,7 +29,7 @@ from builder.moving import machines, shipped
 from builder.numbers import adopted, build_directory, named_registry, status
 from builder.numbers.workspace import Workspace
 from builder.pins import vendored
-from builder.plan import making
+from builder.plan import making, plan_model
 from builder.serving import advice
 from builder.serving.selection import select_image, serve_settings
 from builder.sources import git
@@ -451,6 +451,9 @@ def _directories(project: Project, lock: Lock) -> Iterator[Discrepancy]:
     for name, image in _numbers(lock):
         folder = build_directory.path_of(project, name)
         back = f"`git checkout HEAD -- {project.relative(folder)}`"
+        if folder.is_dir() and not (folder / plan_model.RECORD).is_file():
+            fault = f"{project.relative(folder / plan_model.RECORD)} is gone: `builder lock --recover` could not use it"
+            yield Discrepancy(str(name), "edited", fault, back)
         if image.adopted:
             contents = adopted.read_adopted(folder)
             if contents is None or contents.fingerprint != image.fingerprint:

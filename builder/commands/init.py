@@ -60,7 +60,8 @@ def machine_findings(project: projects.Project, environ: Mapping[str, str], proc
         with suppress(BuilderError, OSError):
             there = checkout.find_checkout(folder)
             parts = f"{words.counted(len(there.recipes), 'recipe')}, {words.counted(len(there.mods), 'mod')}"
-            yield Diagnosis(_CHECKOUT, "ok", f"{folder}: {parts}", f"`builder migrate {folder}` migrates it")
+            migrates = f"`builder migrate {words.shell_word(folder)}` migrates it"
+            yield Diagnosis(_CHECKOUT, "ok", f"{folder}: {parts}", migrates)
     if engine:
         every = [recipe for _, recipe in recipes.readable_recipes(project)]
         with suppress(BuilderError):

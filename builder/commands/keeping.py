@@ -216,7 +216,8 @@ def _result(lock: Lock, name: ImageName, contents: adopted.AdoptedContents, mode
 @dataclass(frozen=True)
 class RemovableImage:
     """An image to remove. ``frees`` is the uncompressed size, in bytes, of the layers that no other image has. It is 0
-    if another project in the engine also has the number; ``holder`` is that project."""
+    if the image has another name, or if another project in the engine also has the number; ``holder`` is that
+    project."""
 
     name: ImageName
     built: str
@@ -289,14 +290,17 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
     reasons = retention.retention_reasons(lock, engine, keep, older_than, now)
     going = {name: numbered[name] for name in sorted(reasons) if not reasons[name]}
     holders = {name: others_have.get(name) for name in going}
-    kept = [image for name, image in numbered.items() if reasons[name] or holders[name]]
+    # An image also stays if it has another name: then only the tag of the number goes.
+    freed = {str(name) for name in going if not holders[name]}
+    leaving = {name: image for name, image in going.items() if freed.issuperset(image.tags)}
+    kept = [image for name, image in numbered.items() if name not in leaving]
     # Reading all build directories is slow, and is not needed if every image has a name.
     if any(retention.is_untagged(image) for image in others.values()):
         nameless |= retention.superseded_bases(workspace.engine, workspace.project, lock, kept)
     going_ids = {image.id for image in nameless.values()}
     staying = [*(image for image in others.values() if image.id not in going_ids), *kept]
-    leaving = [*(image for name, image in going.items() if not holders[name]), *nameless.values()]
-    sizes = images.layer_sizes(workspace.engine, leaving)
+    every_leaving = [*leaving.values(), *nameless.values()]
+    sizes = images.layer_sizes(workspace.engine, every_leaving)
     went = (name for name, state in states.items() if state == "pruned")
     fetched = (*packages.stale_wheels(workspace.project, lock), *mod_choice.stale(workspace.project))
     return PrunePlan(
@@ -304,7 +308,7 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
             RemovableImage(
                 name,
                 lock.images[name.repository].numbers[name.number].built,
-                0 if holders[name] else _frees(sizes, [image], every.values()),
+                _frees(sizes, [image], every.values()) if name in leaving else 0,
                 str(holders[name]) if holders[name] else None,
             )
             for name, image in going.items()
@@ -318,7 +322,7 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
             {*going, *went},
         ),
         fetched={path: compile_caches.disk_usage(path) for path in fetched},
-        layers=_frees(sizes, leaving, staying),
+        layers=_frees(sizes, every_leaving, staying),
         checkpoints=conversion.find_leftovers(workspace.project, workspace.environment, _paired_revisions(lock)),
     )
 

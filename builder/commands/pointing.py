@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from builder.base.errors import UsageError
 from builder.base.values import dataclass, replace
+from builder.engine import images
 from builder.evidence import requirements
 from builder.lock import checking, checkpoints_lock, lock_file
-from builder.numbers import claims, images_lock, pointers, status
+from builder.numbers import adopted, claims, images_lock, pointers, status
 from builder.numbers.status import named_model, named_number
 from builder.serving import model_weights
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Marked:
     """A mark on ``what``, which is a model or an image. ``image`` is the image in both cases. ``changed`` is true if
-    the lock changed. ``pointed_at_by`` names the models or the repository that still point to a bad image."""
+    the lock changed. ``pointed_at_by`` names the models or the repository that still point to a bad image, ``stuck``
+    those among them without an earlier image that fits."""
 
     what: str
     image: ImageName
@@ -34,6 +36,7 @@ class Marked:
     note: str
     changed: bool
     pointed_at_by: tuple[str, ...] = ()
+    stuck: tuple[str, ...] = ()
 
 
 def mark_image(workspace: Workspace, text: str, status: Status, note: str | None) -> Marked:
@@ -54,11 +57,15 @@ def mark_image(workspace: Workspace, text: str, status: Status, note: str | None
             new_note = _new_note(record, status, note)
             after = lock.with_image(image, replace(record, status=status, note=new_note))
         changed = transaction.commit(after)
-    if name:
-        return Marked(name, image, status, new_note, changed, (name,) if status == "bad" else ())
-    current = [image.repository] if lock.images[image.repository].current == image.number else []
-    pointed_at_by = (*current, *lock.models_on(image)) if status == "bad" else ()
-    return Marked(str(image), image, status, new_note, changed, pointed_at_by)
+    current = [] if name or lock.images[image.repository].current != image.number else [image.repository]
+    models = (name,) if name else lock.models_on(image)
+    pointed_at_by = (*current, *models) if status == "bad" else ()
+    stuck: tuple[str, ...] = ()
+    if pointed_at_by:
+        from builder.commands import rollback
+
+        stuck = tuple(what for what in pointed_at_by if not rollback.is_possible(after, what, is_model=what in models))
+    return Marked(name or str(image), image, status, new_note, changed, pointed_at_by, stuck)
 
 
 def _new_note(marked: Pairing | NumberedImage, status: Status, note: str | None) -> str:
@@ -149,14 +156,16 @@ def pair_model(
 
 @dataclass(frozen=True)
 class Promoted:
-    """The promoted image. ``moves`` is empty if the image was already current. ``staying`` are models on the previous
-    image. ``foreign`` are repositories whose ``latest`` belongs to another project."""
+    """The promoted image. ``moves`` is empty if the image was already current; ``latest`` is then ``corrected`` if it
+    named another image. ``staying`` are models on the previous image. ``foreign`` are repositories whose ``latest``
+    belongs to another project."""
 
     image: ImageName
     moves: tuple[pointers.PointerMove, ...]
     staying: tuple[str, ...]
     differences: tuple[str, ...]
     foreign: tuple[str, ...] = ()
+    corrected: bool = False
 
 
 def promote_image(workspace: Workspace, text: str, *, force: bool, note: str = "") -> Promoted:
@@ -164,11 +173,13 @@ def promote_image(workspace: Workspace, text: str, *, force: bool, note: str = "
     Raises it also if the image lacks evidence that its models require, unless ``force`` with a ``note``, which is
     recorded. Raises ImageStateError if the engine lacks the image, UsageError if images.lock lacks it."""
     requirements.refuse_note_alone(note, force=force)
-    name, _ = status.named_number(workspace.project, lock_file.read_project_lock(workspace.project), text)
+    name, recorded = status.named_number(workspace.project, lock_file.read_project_lock(workspace.project), text)
+    tagged = images.inspect_image(workspace.engine, f"{name.repository}:latest")
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
         moves = pointers.moves_to(before, name.repository, name, is_model=False)
         pointers.require_allowed(workspace.engine, before, moves, force=force)
+        adopted.require_present(workspace.engine, name, recorded)
         models = requirements.models_of(workspace.project, before, name) if moves else ()
         kept = requirements.passed(workspace, before, name, dict.fromkeys(models), note)
         after = pointers.apply_moves(before, moves)
@@ -176,5 +187,12 @@ def promote_image(workspace: Workspace, text: str, *, force: bool, note: str = "
             after = after.with_image(name, replace(record, note=kept))
         transaction.announce(name)  # `latest` may have been moved by hand, so set it even if the lock stays the same
         transaction.commit(after)
-    differences = pointers.differences(workspace.project, before, moves)
-    return Promoted(name, moves, pointers.staying(after, moves), differences, claims.foreign_latest(workspace, moves))
+    latest = images.inspect_image(workspace.engine, f"{name.repository}:latest")
+    return Promoted(
+        name,
+        moves,
+        staying=pointers.staying(after, moves),
+        differences=pointers.differences(workspace.project, before, moves),
+        foreign=claims.foreign_latest(workspace, moves),
+        corrected=not moves and latest is not None and (tagged is None or tagged.id != latest.id),
+    )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from builder.base.errors import (
     BuilderError,
+    EngineError,
     FileProblemsError,
     ImageStateError,
     NothingToDoError,
@@ -258,6 +259,15 @@ def planned_moves(
     return moves
 
 
+def is_possible(lock: Lock, what: str, *, is_model: bool) -> bool:
+    """True if a model or a repository has an earlier image that fits, by images.lock alone."""
+    subject = RollbackSubject(what, None if is_model else what, what if is_model else None)
+    try:
+        return bool(planned_moves(lock.without_prunings(), subject, None))
+    except NothingToDoError:
+        return False
+
+
 def _rollbacks(pointers: Iterable[str], to: int | None = None) -> str:
     number = f" --to {to}" if to else ""
     return " or ".join(f"`builder rollback {what}{number}`" for what in pointers)
@@ -305,28 +315,17 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
     """Makes sure that the engine has the image that ``lock`` records for a number; returns how the image got there.
     Raises ImageStateError if another image has the tag, if there is no source, or if a rebuild gives different content.
     Raises TransferError or BuildFailedError if a transfer or build fails."""
-    from builder.definitions import configuration
-    from builder.numbers import adopted, named_registry
+    from builder.numbers import adopted
 
     recorded = lock.images[name.repository].numbers[name.number]
     if adopted.is_present(workspace.engine, name, recorded):
         return "here"
-    fault: TransferError | None = None
-    if recorded.digest and (address := configuration.load_configuration(workspace.project).registry):
-        try:
-            named_registry.pull_number(workspace, address, lock, name)
-        except TransferError as error:
-            fault = error
-        else:
-            return "pulled"
-    if node := _node_with(workspace, lock, name):
-        from builder.commands import transfers
-
-        transfers.fetch_copy(workspace, lock, name, node)
-        return "copied"
-    if fault:  # building may take an hour: the user decides
-        again = "" if recorded.adopted else f"; without the registry, `builder rebuild {name}` builds the image again"
-        raise TransferError(fault.message, hint=f"{fault.hint}{again}")
+    if same := images.with_fingerprint(workspace.engine, recorded.fingerprint, workspace.project.engine_cache):
+        images_lock.restore_tag(workspace, name, same)
+        workspace.report(Message(f"{name} had lost its tag in this engine: the image has the tag again"))
+        return "here"
+    if fetched := _fetched(workspace, lock, name):
+        return fetched
     if recorded.adopted:
         raise ImageStateError(f"{name} is missing from this engine", hint=adopted.way_back(name, recorded))
     from builder.commands import rebuild
@@ -342,13 +341,46 @@ def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["he
     return "rebuilt"
 
 
+def _fetched(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["pulled", "copied"] | None:
+    """Pulls a number from the registry, or else copies it from a node. None if neither is known to have it. Raises
+    TransferError if the transfer fails: building may take an hour, so the user decides."""
+    from builder.commands import transfers
+    from builder.definitions import configuration
+    from builder.numbers import named_registry
+
+    recorded = lock.images[name.repository].numbers[name.number]
+    fault: TransferError | None = None
+    if recorded.digest and (address := configuration.load_configuration(workspace.project).registry):
+        try:
+            named_registry.pull_number(workspace, address, lock, name)
+        except TransferError as error:
+            fault = error
+        else:
+            return "pulled"
+    if node := _node_with(workspace, lock, name):
+        try:
+            transfers.fetch_copy(workspace, lock, name, node)
+        except TransferError as error:
+            fault = error
+        else:
+            return "copied"
+    if fault:
+        again = "" if recorded.adopted else f"; without a transfer, `builder rebuild {name}` builds the image again"
+        raise TransferError(fault.message, hint=f"{fault.hint}{again}")
+    return None
+
+
 def _node_with(workspace: Workspace, lock: Lock, name: ImageName) -> str:
     """The first node of builder.yaml that answers and has the image; empty if there is none."""
     from builder.moving import machines
     from builder.numbers import adopted
 
     recorded = lock.images[name.repository].numbers[name.number]
-    engines = machines.engines(workspace.project, workspace.environment, ())
+    try:
+        engines = machines.engines(workspace.project, workspace.environment, ())
+    except EngineError as error:  # a docker context of a node is missing: the image can still be built again
+        workspace.report(Message(f"no node was asked for {name}: {error.message}"))
+        return ""
     if not engines:
         return ""
     answers = machines.ask_machines(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, hub_cache, words
-from builder.base.errors import BuilderError, SourceError, UsageError
+from builder.base.errors import BuilderError, SourceError, TransferError, UsageError
 from builder.base.events import Message, NodeEvent, Report, TransferProgress
 from builder.base.values import dataclass, replace
 from builder.definitions import build_target, command, configuration, recipe
@@ -49,13 +49,14 @@ class PushedImage:
     latest: bool
 
 
-def push_images(workspace: Workspace, texts: tuple[str, ...]) -> tuple[PushedImage, ...]:
-    """Pushes the images called ``texts`` one by one, and records each after its push. Raises UsageError if an image is
-    unknown or no registry is configured, and the errors of `named_registry.push`."""
+def push_images(workspace: Workspace, texts: tuple[str, ...]) -> Iterator[PushedImage]:
+    """Pushes the images called ``texts`` one by one; records and yields each after its push. Raises UsageError if an
+    image is unknown or no registry is configured, and the errors of `named_registry.push`."""
     lock = lock_file.read_project_lock(workspace.project)
     requested = dict.fromkeys(status.named_number(workspace.project, lock, text)[0] for text in texts)
     target = named_registry.Registry(configuration.load_configuration(workspace.project).required_registry())
-    return tuple(push_image(workspace, target, lock, name) for name in requested)
+    for name in requested:
+        yield push_image(workspace, target, lock, name)
 
 
 def push_image(workspace: Workspace, target: named_registry.Registry, lock: Lock, name: ImageName) -> PushedImage:
@@ -67,9 +68,15 @@ def push_image(workspace: Workspace, target: named_registry.Registry, lock: Lock
         with images_lock.transaction(workspace) as transaction:
             if image := transaction.lock.image(name):  # the number is still in images.lock
                 transaction.commit(transaction.lock.with_image(name, replace(image, digest=digest)))
-    latest = repository.current == name.number and named_registry.set_latest(
-        workspace.engine, target, name, digest, workspace.report
-    )
+    latest = False
+    if repository.current == name.number:
+        try:
+            latest = named_registry.set_latest(workspace.engine, target, name, digest, workspace.report)
+        except TransferError as error:
+            if not named_registry.keeps_tags(error):
+                raise
+            reference = f"{target.repository(name)}:latest"
+            workspace.report(Message(f"{reference} was left unchanged: tags are immutable in this registry"))
     traveling_caches.push_caches(workspace, target, name, recorded, digest)
     reference = f"{target.repository(name)}:{name.number}"
     return PushedImage(name, reference, digest, already, latest)

@@ -122,6 +122,8 @@ _BY_DIGEST = f"{_OUTPUT},push=true,push-by-digest=true,name-canonical=true"
 _ENVIRONMENT = {
     # With the default attestations the same build gets a new digest every time.
     "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
+    # The user may have turned off the provenance, from which the base of the image is read (`BakeResult.materials`).
+    "BUILDX_METADATA_PROVENANCE": "min",
     # Otherwise buildx runs git in the project, and the settings of the repository may name programs for git to run.
     "BUILDX_GIT_INFO": "false",
     # Since buildx 0.20 bake asks before it reads outside its directory. Secrets and contexts are outside on purpose.

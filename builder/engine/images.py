@@ -220,6 +220,15 @@ def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[st
     return result
 
 
+def with_fingerprint(endpoint: Endpoint, content: str, cache: Path) -> str:
+    """Returns the id of an image with the fingerprint ``content``, whatever its names are; empty if the engine has
+    none. ``cache`` as for `fingerprints`."""
+    contents = fingerprints(endpoint, {image["Id"] for image in image_listing(endpoint)}, cache)
+    found = next((id_ for id_, each in contents.items() if each == content), "")
+    details = inspect_image(endpoint, found)  # anyone may have written the cache
+    return found if details and fingerprint(details) == content else ""
+
+
 def tag_image(endpoint: Endpoint, image: str, name: str) -> None:
     """Adds the tag ``name`` to ``image`` (tag, digest or id), and removes this tag from another image. Raises
     ImageStateError if ``image`` does not exist."""
@@ -392,13 +401,17 @@ def cached_tags(endpoint: Endpoint, references: Iterable[str], path: Path) -> di
 
 
 def list_since(endpoint: Endpoint, since: EventMarker | None) -> list[dict[str, Any]] | None:
-    """Lists the engine's events after ``since``, or all events, oldest first; None if ``since`` is no longer listed."""
+    """Lists the engine's events after ``since``, or all events, oldest first; None if ``since`` is no longer listed, or
+    lies in the future because the clock was set back: the engine refuses a start after the end."""
+    now = time.time_ns()
+    if since and since[0] > now:
+        return None
 
     def timestamp(nanoseconds: int) -> str:
         return f"{nanoseconds // _SECOND}.{nanoseconds % _SECOND:09d}"
 
     # If the end is in the past, the engine returns its list and does not wait for more events.
-    query = {"since": timestamp(since[0] if since else 0), "until": timestamp(time.time_ns())}
+    query = {"since": timestamp(since[0] if since else 0), "until": timestamp(now)}
     events = list(objects([raw(endpoint, "GET", "/events", query=query, timeout=10)]))
     markers = [_marker_of(event) for event in events]
     return events if since is None else events[markers.index(since) + 1 :] if since in markers else None

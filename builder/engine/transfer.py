@@ -144,14 +144,24 @@ def _follow(
     return layers
 
 
+def is_denied(error: str) -> bool:
+    """True if a registry requires a login, or the login does not suffice. Registries that create a repository at its
+    first push also deny access to one that does not exist yet."""
+    refused = ("unauthorized", "no basic auth", "denied", "authentication required", "403 forbidden")
+    return any(phrase in error.lower() for phrase in refused)
+
+
 def _hint(error: str) -> str:
     """The remedy for an error of an engine or a registry."""
     lowered = error.lower()
     if NO_ROOM in lowered:
         return NO_ROOM_HINT
-    refused = ("unauthorized", "no basic auth", "denied", "authentication required", "403 forbidden")
-    if any(phrase in lowered for phrase in refused):
+    if is_denied(error):
         return "log in first: `docker login REGISTRY`"
+    if "toomanyrequests" in lowered or "429 too many" in lowered:
+        return "the registry limits the requests: wait, or log in (`docker login REGISTRY`) for a higher limit"
+    if "x509: " in lowered:
+        return "put the certificate of its authority into /etc/docker/certs.d/REGISTRY/ca.crt on the engine's machine"
     if (
         "unexpected commit digest" in lowered
     ):  # containerd keeps this part until its next clean-up, and would use it again

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import LockError
-from builder.base.words import sha256_of
+from builder.base.words import sha256_of, shell_word
 from builder.lock import checking
 from builder.lock.model import LockedPackage, PythonPin
 
@@ -56,11 +56,9 @@ class PackagesFile:
             state = "is missing" if content is None else "is not the file that images.lock records"
             _, definition, name = self.path.split("/")
             entry = name.partition(".")[0].replace("base-packages", "base")
-            raise LockError(
-                f"{self.path} {state}",
-                hint=f"`git checkout HEAD -- {self.path}` restores the committed file; if none is committed, remove"
-                f" the entry `{entry}` of {definition} from images.lock, then run `builder lock {definition}`",
-            )
+            takes_back = f"`git checkout HEAD -- {shell_word(self.path)}` restores the committed file"
+            hint = f"{takes_back}; if none is committed, remove the entry `{entry}` of {definition} from images.lock,"
+            raise LockError(f"{self.path} {state}", hint=f"{hint} then run `builder lock {definition}`")
         return content
 
     @cached_property
@@ -96,7 +94,7 @@ def parse_packages(text: str, file: str) -> PythonPin:
             raise LockError(
                 f"{file}:{number}: expected NAME==VERSION with --hash=sha256: digests, or a known comment, found"
                 f" `{line[:60]}`",
-                hint=f"`git checkout HEAD -- {file}` restores the committed file",
+                hint=f"`git checkout HEAD -- {shell_word(file)}` restores the committed file",
             )
     newest, as_of = ("".join(facts[name]) for name in ("newest", "as_of"))
     return PythonPin(tuple(facts["asked"]), newest, tuple(packages), as_of, tuple(facts["undated"]))

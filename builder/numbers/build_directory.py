@@ -184,7 +184,7 @@ def read_build_directory(project: Project, name: ImageName) -> BuildDirectory:
     path = path_of(project, name)
     shown = project.relative(path)
     if not path.is_dir():
-        raise _problem(shown, f"the build directory of {name} is missing")
+        raise _problem(Location(shown, 0), f"the build directory of {name} is missing")
     return parse_build_directory(path, shown, lambda file: files.read_plain_file(path / file, LARGEST))
 
 
@@ -204,7 +204,7 @@ def parse_build_directory(path: Path, shown: str, content: Callable[[str], bytes
         reason = str(error) if isinstance(error, ValueError) else "builder did not write this file"
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
-        raise _problem(f"{shown}/{file}", f"cannot be read: {reason}") from None
+        raise _problem(Location(f"{shown}/{file}"), f"cannot be read: {reason}") from None
     parts = (
         BuildPart(definition, path / definition, takes, targets.get(definition or making.TARGET, {}))
         for definition, takes in by_part.items()
@@ -244,8 +244,8 @@ def build_directory_files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink())
 
 
-def _problem(shown: str, message: str) -> FileProblemsError:
-    return FileProblemsError((Problem(Location(shown), message),), hint=HINT)
+def _problem(location: Location, message: str) -> FileProblemsError:
+    return FileProblemsError((Problem(location, message),), hint=HINT)
 
 
 # The files in a build directory: the files of the build, and other files that were put there.

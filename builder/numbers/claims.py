@@ -202,9 +202,13 @@ def numbers_for(endpoint: Endpoint, own: ProjectIdentity, repository: str, finge
 
 def release_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName) -> None:
     """Removes this project's claim of a number that was not recorded in the end. Another project's claim stays."""
-    volume = _volume_of_number(name)
-    if (containers.find_volume(endpoint, volume) or {}).get(PROJECT) == own.id:
-        containers.remove_volume(endpoint, volume)
+    if is_own(endpoint, own, name):
+        containers.remove_volume(endpoint, _volume_of_number(name))
+
+
+def is_own(endpoint: Endpoint, own: ProjectIdentity, name: ImageName) -> bool:
+    """True if this project has claimed the number."""
+    return (containers.find_volume(endpoint, _volume_of_number(name)) or {}).get(PROJECT) == own.id
 
 
 def take_latest(endpoint: Endpoint, own: ProjectIdentity, repository: str) -> ProjectIdentity | None:
@@ -234,7 +238,9 @@ def _claim(
     """Creates a claim if there is none, or if ``passes`` lets the existing one be replaced. Returns the labels of the
     claim that exists then."""
     existing = containers.find_volume(endpoint, volume)
-    if existing is not None and passes(existing):
+    if existing is not None:
+        if not passes(existing):
+            return existing
         containers.remove_volume(endpoint, volume)
     return containers.create_volume(endpoint, volume, labels)
 
@@ -250,7 +256,7 @@ def _labels_of_number(own: ProjectIdentity, name: ImageName, fingerprint: str) -
 
 def _as_number(text: str) -> int:
     """The number in a label, which anyone may have written; 0 if the label is not a number."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 18 else 0
 
 
 def _volume_part(repository: str) -> str:
@@ -389,6 +395,6 @@ def free_number(project: Project, lock: Lock, repository: str, tags: Iterable[st
     taken = [tag.removeprefix(f"{repository}:") for tag in tags if tag.startswith(f"{repository}:")]
     for folder in (project.builds / repository, project.evidence / repository):
         taken += [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return max(
-        [lock.images.get(repository, Repository()).next, *(int(number) + 1 for number in taken if number.isdecimal())]
-    )
+    # images.lock holds numbers of 18 digits, so a longer tag is no number, and 18 digits leave no room for the next.
+    given = (int(number) + 1 for number in taken if number.isdecimal() and len(number) < 18)
+    return max([lock.images.get(repository, Repository()).next, *given])

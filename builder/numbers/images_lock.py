@@ -15,6 +15,7 @@ from builder.base import files
 from builder.base.errors import ConflictError, ImageStateError
 from builder.base.values import replace
 from builder.engine import images
+from builder.engine.client import EngineHTTPError
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, Repository
 from builder.numbers import claims
@@ -23,7 +24,10 @@ from builder.plan import plan_model
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from builder.engine.client import Endpoint
+    from builder.engine.images import ImageDetails
     from builder.lock.lock_file import Read
+    from builder.lock.model import NumberedImage
     from builder.numbers.claims import ProjectIdentity
     from builder.numbers.workspace import Workspace
 
@@ -147,7 +151,7 @@ def restore_tag(workspace: Workspace, name: ImageName, source: str) -> None:
 def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
     """Makes tags and build directories agree with images.lock after an announced change, and records a restored number.
     Only the holder of images.lock may call it."""
-    project, engine = workspace.project, workspace.engine
+    project, engine, own = workspace.project, workspace.engine, claims.project_identity(workspace.project)
     for unwritten in project.journal.glob("*.new"):  # of a process that was killed before it announced anything
         unwritten.unlink()
     for entry in lock_file.journal_entries(project):
@@ -156,8 +160,10 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
         details = images.inspect_image(engine, str(name)) if record is None or record.pruned else None
         if details and number_holder(workspace, name):
             details = None  # the tag belongs to another project
-        if details and details.id == entry.engine_id:
-            with suppress(ConflictError):  # a container uses the image now, so it may stay
+        if details and details.id == entry.engine_id and _is_ours(engine, own, name, record, details):
+            # A container may use the image now, or the engine may fail: then the image stays. An error would stop every
+            # later command, because each of them replays the journal.
+            with suppress(ConflictError, EngineHTTPError):
                 images.remove_image(engine, str(name))
         if entry.engine_id and (record is None or record.adopted):  # a build made no such tag
             images.remove_extra_tag(engine, adopting_tag(name.repository, entry.engine_id))
@@ -169,10 +175,18 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
             # A killed process had built or pulled the number again (`restore_tag`).
             writer.commit(lock.with_image(name, replace(record, pruned=None)))
         if record is None and name.number:
-            claims.release_number(engine, claims.project_identity(project), name)
+            claims.release_number(engine, own, name)
         claims.point_latest(workspace, name.repository, _repository(lock, name.repository).current)
         tell_numbers(workspace, writer.lock, name.repository)
         lock_file.journal_file(project, name.repository).unlink()
+
+
+def _is_ours(
+    engine: Endpoint, own: ProjectIdentity, name: ImageName, record: NumberedImage | None, details: ImageDetails
+) -> bool:
+    """True if an image has the recorded content of its number, or else if this project claimed the number. Anyone may
+    have written a journal, and it may name an image of another program."""
+    return images.fingerprint(details) == record.fingerprint if record else claims.is_own(engine, own, name)
 
 
 def adopting_tag(repository: str, engine_id: str) -> str:

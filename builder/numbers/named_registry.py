@@ -95,14 +95,19 @@ def push(
     Raises ImageStateError if the engine lacks the image or has other content under its tag. Raises TransferError if the
     registry has other content under the tag, got other content meanwhile, or refused the push.
     """
-    if digest := _existing_digest(endpoint, registry, name, recorded):
-        return digest, True
+    try:
+        if digest := _existing_digest(endpoint, registry, name, recorded):
+            return digest, True
+    except TransferError as error:
+        # Docker Hub and Quay deny access to a repository until its first push. The tag is read again below.
+        if not transfer.is_denied(error.message):
+            raise
     adopted.require_present(endpoint, name, recorded)
     try:
         _push_under_name(endpoint, registry, name, f"{registry.repository(name)}:{_ARRIVING}", on_progress)
     except TransferError as error:
-        # A registry with immutable tags rejects the second image under this tag, and protects the numbers itself.
-        if "immutable" not in error.message.lower():
+        # The second image under this tag is rejected by a registry that protects the numbers itself.
+        if not keeps_tags(error):
             raise
     _existing_digest(endpoint, registry, name, recorded)
     reference = f"{registry.repository(name)}:{name.number}"
@@ -144,6 +149,11 @@ def set_latest(
     if before == digest or images.inspect_image(endpoint, str(name)) is None:
         return False
     return _push_under_name(endpoint, registry, name, reference, on_progress) != before
+
+
+def keeps_tags(error: TransferError) -> bool:
+    """True if a registry rejected a push because its tags are immutable (registries also write `immutability`)."""
+    return "immutab" in error.message.lower()
 
 
 def pull(

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from datetime import datetime, timedelta
-from itertools import groupby, islice
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from builder.base import files
@@ -131,7 +131,7 @@ def retention_reasons(
     """The reasons why each number stays; none for a number that may go. The ``keep`` newest numbers of each repository
     stay, and so does every image built less than ``older_than`` ago."""
     by_repository = groupby(sorted(engine.numbered, reverse=True), lambda name: name.repository)
-    newest = {name for _, names in by_repository for name in islice(names, keep)}
+    newest = {name for _, names in by_repository for name in [*names][:keep]}  # `islice` refuses a huge number
     own = {name: _own_reasons(lock, name, engine, newest, older_than, now) for name in engine.numbered}
     bases = _base_reasons(engine, own)
     return {name: why or bases.get(engine.numbered[name].layers, ()) for name, why in own.items()}

@@ -15,6 +15,7 @@ from builder.base import files
 from builder.base.errors import LockError, SourceError
 from builder.base.events import Message, Report
 from builder.base.project import Project, below_project
+from builder.base.words import shell_word
 from builder.definitions.source_patches import LARGEST_PATCH, LOCAL_CHANGES, SourcePatch
 from builder.lock.model import GitPin, Pins
 from builder.sources import foreign_files
@@ -48,7 +49,7 @@ def patch_content(
     if hashlib.sha256(content).hexdigest() != patch.sha256:
         message = f"{file} was edited and no longer matches {_kind(patch)} pinned in images.lock"
         pins = f"; to pin the edited patch: `builder lock {definition}`" if patch.is_file else ""
-        raise LockError(message, hint=f"restore it: `git checkout HEAD -- {file}`{pins}")
+        raise LockError(message, hint=f"restore it: `git checkout HEAD -- {shell_word(file)}`{pins}")
     return content
 
 

@@ -19,6 +19,7 @@ from builder.base import files, processes, records
 from builder.base.errors import BuilderError, FileProblemsError, UnsafePathError
 from builder.base.project import Project, below_project
 from builder.base.values import dataclass
+from builder.base.words import shell_word
 from builder.definitions.container import COMPILE_CACHES, compile_cache
 from builder.engine import containers
 from builder.lock import lock_file
@@ -305,7 +306,8 @@ def remove_compile_caches(endpoint: Endpoint, cache: CompileCache, image: str | 
     if remaining := _cache_folders(cache.folder):
         reason = _remove_as_root(endpoint, image, cache.folder, remaining) if image else "it belongs to another user"
         if reason:
-            return f"{cache.folder} was not removed: {reason}; `sudo rm -r {cache.folder}` removes it"
+            removes = f"`sudo rm -r {shell_word(cache.folder)}` removes it"
+            return f"{cache.folder} was not removed: {reason}; {removes}"
     try:
         cache.folder.rmdir()
     except FileNotFoundError:

@@ -456,6 +456,17 @@ def test_files_of_root_in_a_users_project_are_told_with_the_way_back(
     assert failure.hint == f"give your user access to {work}; then run the command again"
 
 
+def test_a_user_without_a_home_folder_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 987_654_321)
+    with pytest.raises(RuntimeError) as caught:
+        Path.home()
+    failure = main.translate(caught.value)
+    assert failure is not None
+    assert "set HOME" in failure.hint
+    assert main.translate(RuntimeError("any other")) is None
+
+
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread"), TimeoutError("timed out")])
 def test_what_else_the_system_lacks_is_no_bug(error: BaseException) -> None:
     failure = main.translate(error)

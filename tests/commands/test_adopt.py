@@ -265,11 +265,30 @@ def test_what_cannot_be_done_with_one_says_why(
     )
     builder("adopt", foreign("0.23.0", "old"), "--as", repository)
     images.remove_image(endpoint, f"{repository}:1")
+    images.remove_image(endpoint, name)
     for arguments in (["rollback", repository], ["promote", f"{repository}:1"]):
         missing = " ".join(builder(*arguments, code=7).stderr.split())
         assert f"{repository}:1 is missing from this engine" in missing
         assert "builder adopt" in missing
         assert "builder rebuild" not in missing
+
+
+def test_a_number_that_lost_only_its_tag_gets_the_tag_again(
+    builder: Command, endpoint: Endpoint, foreign: Callable[..., str], repository: str
+) -> None:
+    for version, tag in (("0.23.0", "old"), ("0.24.0", "new")):
+        builder("adopt", foreign(version, tag), "--as", repository)
+    before = images.inspect_image(endpoint, f"{repository}:1")
+    images.remove_image(endpoint, f"{repository}:1")
+    done = builder("rollback", repository)
+    assert f"{repository}:1 had lost its tag in this engine: the image has the tag again" in " ".join(
+        done.stderr.split()
+    )
+    assert f"{repository}:2 → {repository}:1" in done.stdout
+    after = images.inspect_image(endpoint, f"{repository}:latest")
+    assert before
+    assert after
+    assert before.id == after.id
 
 
 @pytest.mark.long

@@ -102,6 +102,34 @@ def test_through_a_registry_of_its_own_only_what_lacks_moves(
 
 
 @pytest.mark.long
+def test_a_rollback_copies_a_missing_image_from_a_node(
+    small: Project, builder: Command, built: str, node: Node, registry_image: str, endpoint: Endpoint
+) -> None:
+    environ = {"BUILDER_REGISTRY_IMAGE": registry_image}
+    registries.configure(small, nodes={"gone": "unix:///nobody/here.sock", "one": node.host})
+    builder("copy", f"{built}:1", "one", environ=environ)
+    registries.grow(small, 1, "two")
+    builder("build", "chat")
+    images.remove_image(endpoint, f"{built}:1")
+
+    failed = builder("rollback", "chat", code=1, environ={"BUILDER_REGISTRY_IMAGE": "no/such-registry:1"}).stderr
+    assert "no registry is available for the copy" in failed
+    assert f"without a transfer, `builder rebuild {built}:1` builds the image again" in " ".join(failed.split())
+    done = builder("rollback", "chat", environ=environ)
+    assert f"copying {built}:1 from one" in done.stderr
+    assert f"{built}:2 → {built}:1" in done.stdout
+
+    # A node that cannot even be addressed is told; the image is built again.
+    registries.configure(small, nodes={"one": "no-such-context"})
+    builder("rollback", "chat")
+    images.remove_image(endpoint, f"{built}:1")
+    images.remove_image(node.endpoint, f"{built}:1")
+    done = builder("rollback", "chat", environ=environ)
+    assert f"no node was asked for {built}:1: the docker context `no-such-context`" in " ".join(done.stderr.split())
+    assert f"building {built}:1 again" in done.stderr
+
+
+@pytest.mark.long
 def test_what_an_earlier_copy_left_under_the_number_does_not_matter(
     small: Project, builder: Command, built: str, node: Node, registry_image: str, endpoint: Endpoint
 ) -> None:

@@ -273,7 +273,7 @@ def test_a_missing_build_directory_is_said_and_the_lock_still_tells(numbers: Kep
     numbers.write(numbers.lock.with_pins("tf5", "linux/arm64", new))
     shutil.rmtree(numbers.folder(first))
     difference = between(numbers)
-    assert difference.unknown == (f"builds/{REPOSITORY}/1:1:1: the build directory of {REPOSITORY}:1 is missing",)
+    assert difference.unknown == (f"builds/{REPOSITORY}/1: the build directory of {REPOSITORY}:1 is missing",)
     assert difference.sources[0].gained is not None
     assert difference.sources[0].gained.total == 6
     assert [(change.name, change.kind, change.files) for change in difference.mods] == [("a", "removed", ())]

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import traceback
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from builder.base.errors import NothingToDoError
 from builder.base.project import Project
 from builder.commands import keeping, pointing, rollback
 from builder.engine import images
-from builder.engine.client import Endpoint
+from builder.engine.client import Endpoint, EngineHTTPError
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, NumberedImage, Repository
 from builder.lock.text import dump_lock
@@ -144,6 +145,42 @@ def test_the_same_rollback_moves_what_a_killed_one_left(small: Project, endpoint
     tags = images.image_tags(endpoint, [repository])
     assert tags[f"{repository}:latest"] == tags[f"{repository}:1"]
     assert lock_file.is_empty(small)
+
+
+def test_a_journal_that_came_with_a_clone_removes_no_image_of_others(
+    small: Project, endpoint: Endpoint, repository: str
+) -> None:
+    other = f"{repository}-other"
+    number(endpoint, other, 12)
+    details = images.inspect_image(endpoint, f"{other}:12")
+    assert details
+    lock_file.write_journal(small, ImageName(other, 12), details.id)
+    with images_lock.transaction(workspace(small, endpoint)):
+        assert lock_file.is_empty(small)
+    assert images.inspect_image(endpoint, f"{other}:12") == details
+    images.remove_image(endpoint, f"{other}:12")
+
+
+def test_an_image_that_the_engine_fails_to_remove_stops_no_later_command(
+    small: Project, endpoint: Endpoint, repository: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prune was killed, and now the engine cannot remove the image, such as for a fault of its disk."""
+    lock, name = stock(small, endpoint, repository, (1, 2)), ImageName(repository, 1)
+    pruned = replace(lock.images[repository].numbers[1], pruned="2026-11-21T12:00:00Z")
+    small.lock.write_text(dump_lock(lock.with_image(name, pruned)), encoding="utf-8")
+    details = images.inspect_image(endpoint, str(name))
+    assert details
+    lock_file.write_journal(small, name, details.id)
+
+    def refuse(_endpoint: Endpoint, _name: str) -> bool:
+        raise EngineHTTPError("device or resource busy")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(images, "remove_image", refuse)
+        with images_lock.transaction(workspace(small, endpoint)) as change:
+            assert change.lock.images[repository].numbers[1] == pruned
+    assert lock_file.is_empty(small)
+    assert images.inspect_image(endpoint, str(name))
 
 
 def _after(lock: Lock, subject: str) -> Lock:

@@ -180,6 +180,9 @@ def test_promote_moves_latest_alone(stocked: Project, builder: Command, endpoint
     assert latest(endpoint, repository) == ["1"]
     assert lock_file.read_lock(stocked.lock).images[repository].previous == (3, 2)
     assert builder("promote", "small:1").stdout == f"{repository}:1 is already current\n"
+    images.tag_image(endpoint, f"{repository}:2", f"{repository}:latest")
+    corrected = f"{repository}:1 is already current; {repository}:latest points to it again\n"
+    assert builder("promote", "small:1").stdout == corrected
     assert builder("rollback", "small").stdout.startswith(f"{repository}:latest: {repository}:1 → {repository}:3\n")
 
 

@@ -104,6 +104,27 @@ def test_shared_layers_count_once_and_only_where_nothing_else_has_them(
     assert sum(rows.values()) + 300_000 <= plan["frees"] < sum(rows.values()) + 330_000
 
 
+def test_an_image_that_keeps_another_name_frees_nothing(
+    stocked: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    """A tag of the user's own, and another number with the same content."""
+    lock = lock_file.read_lock(stocked.lock)
+    images.tag_image(endpoint, f"{repository}:1", f"{repository}:my-own")
+    images.tag_image(endpoint, f"{repository}:2", f"{repository}:7")
+    same = replace(lock.images[repository].numbers[2], pinned=True)
+    stocked.lock.write_text(dump_lock(lock.with_image(ImageName(repository, 7), same)), encoding="utf-8")
+    own = images.inspect_image(endpoint, f"{repository}:1")
+    plan = said(builder, "--yes")
+    rows = {row["image"]: row["frees"] for row in plan["going"]}
+    assert [rows[f"{repository}:{n}"] for n in (1, 2)] == [0, 0]
+    assert sum(rows.values()) == plan["frees"] > 0
+    assert plan["removed"]["images"] == [f"{repository}:{n}" for n in (1, 2, 3, 4)]
+    there = images.inspect_image(endpoint, f"{repository}:my-own")
+    assert own
+    assert there
+    assert own.id == there.id
+
+
 def mod_records(endpoint: Endpoint) -> list[bake_run.CacheRecord]:
     return [each for each in bake_run.settled_records(endpoint) if each.step.startswith("# mod template\n")]
 

@@ -228,6 +228,54 @@ def test_a_registry_in_which_no_tag_can_be_moved_takes_numbers(
         )
 
 
+def test_a_latest_that_the_registry_does_not_move_ends_no_push(
+    small: Project, builder: Command, repository: str, registry: Registry, endpoint: Endpoint
+) -> None:
+    builder("build", "chat")
+    registries.grow(small, 1, "two")
+    builder("build", "chat")
+    with registries.before(registry) as front:
+        registries.configure(small, registry=front.address)
+        front.immutable = frozenset({"latest"})
+        done = builder("push", f"{repository}:2", f"{repository}:1")
+        assert f"{front.address}/{repository}:latest was left unchanged: tags are immutable" in " ".join(
+            done.stderr.split()
+        )
+        assert [line.partition(" ")[0] for line in done.stdout.splitlines() if line.startswith(repository)] == [
+            f"{repository}:2",
+            f"{repository}:1",
+        ]
+        assert recorded(small, repository, 2).digest
+        assert engine_registry.manifest_digest(endpoint, f"{front.address}/{repository}:latest") is None
+
+
+def test_a_repository_that_exists_from_its_first_push_on_gets_the_first_push(
+    small: Project, builder: Command, repository: str, registry: Registry, endpoint: Endpoint
+) -> None:
+    """Docker Hub and Quay deny access to a repository that does not exist yet."""
+    builder("build", "chat")
+    with registries.before(registry) as front:
+        registries.configure(small, registry=front.address)
+        front.hides_missing = True
+        front.after_tag["arriving"] = lambda: setattr(front, "hides_missing", False)
+        builder("push", f"{repository}:1")
+        there = engine_registry.manifest_digest(endpoint, f"{front.address}/{repository}:1")
+        assert there == recorded(small, repository).digest
+
+
+def test_what_was_pushed_is_told_even_if_a_later_push_fails(
+    small: Project, builder: Command, repository: str, registry: Registry, endpoint: Endpoint
+) -> None:
+    builder("build", "chat")
+    registries.grow(small, 1, "two")
+    builder("build", "chat")
+    images.remove_image(endpoint, f"{repository}:1")
+    registries.configure(small, registry=registry.address)
+    done = builder("push", f"{repository}:2", f"{repository}:1", code=7)
+    assert done.stdout.startswith(f"{repository}:2 pushed, now latest")
+    assert f"{repository}:1 is missing from this engine" in done.stderr
+
+
 @pytest.mark.long
 def test_the_same_content_packed_differently_is_the_same(
     small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint, tmp_path: Path
@@ -279,7 +327,7 @@ def test_without_the_registry_a_rollback_builds_the_number_again(
     pushed.kill()
     failed = builder("rollback", "chat", code=1).stderr
     assert "not pulled" in failed
-    assert f"without the registry, `builder rebuild {repository}:1` builds the image again" in failed
+    assert f"without a transfer, `builder rebuild {repository}:1` builds the image again" in failed
     assert small.lock.read_bytes() == before
     (small.root / "builder.yaml").unlink()
     assert f"building {repository}:1 again" in builder("rollback", "chat").stderr

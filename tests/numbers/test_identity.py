@@ -106,6 +106,8 @@ def test_a_project_is_named_by_its_folder_and_the_host_that_is_known() -> None:
         (Lock(images={"small": Repository(next=7)}), [], [], 7),
         (Lock().with_image(ImageName("small", 3), numbered()), ["small:2"], ["builds/small/1"], 4),
         (Lock(), ["small:9", "small:latest", "small:day-11", "smaller:20", "other/small:30"], [], 10),
+        (Lock(), ["small:9", f"small:{'9' * 18}", f"small:{'1' * 40}"], [], 10),
+        (Lock(), [f"small:{'9' * 17}"], [], 10**17),
         (Lock(), [], ["builds/small/5", "builds/small/.6.new", "builds/other/8"], 6),
         (Lock(), [], ["builds/small/1", "evidence/small/12"], 13),
     ],

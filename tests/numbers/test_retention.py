@@ -161,6 +161,11 @@ def test_the_newest_of_each_repository_stay() -> None:
     }
 
 
+def test_a_number_to_keep_may_be_as_large_as_one_likes() -> None:
+    lock, numbered = stocked(2)
+    assert reasons(lock, numbered, 10**30) == {1: ("newest",), 2: ("current", "newest")}
+
+
 def test_every_reason_and_every_container_and_model_is_named() -> None:
     lock, numbered = stocked(1)
     lock = lock.with_image(ImageName(REPO, 1), replace(image(), pinned=True))
