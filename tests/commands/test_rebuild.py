@@ -113,7 +113,9 @@ def test_a_rebuild_that_fails_names_what_the_build_directory_lacks(
     shutil.rmtree(small.builds / repository / "1/mods")
     failed = " ".join(builder("rebuild", f"{repository}:1", code=6).stderr.split())
     where = f"builds/{repository}/1"
-    assert f"{where} is not as the build left it: mods/template no longer exists. `git checkout HEAD -- {where}`" in failed
+    assert (
+        f"{where} is not as the build left it: mods/template no longer exists. `git checkout HEAD -- {where}`" in failed
+    )
 
 
 def test_a_build_directory_that_is_gone_is_said(small: Project, builder: Command, repository: str) -> None:
