@@ -97,7 +97,7 @@ def read_image(top: Descriptor, get: ReadBlob) -> tuple[Manifest, dict[str, int]
         if not is_attestation(entry):
             images.append(manifest)
     if len(images) != 1:
-        raise ValueError("it contains images for several platforms")
+        raise ValueError("it does not contain exactly one image")
     return images[0], sizes
 
 
@@ -231,7 +231,7 @@ def store_blob(folder: Path, digest: str, size: int, pieces: Iterable[bytes]) ->
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        message = f"{path.parent} cannot be made: {error.strerror}"
+        message = f"the folder {path.parent} cannot be created: {error.strerror}"
         hint = "`mirror:` in builder.yaml must name a folder that you can write to"
         raise TransferError(message, hint=hint) from None
     message = f"a part of the image arrived damaged: it does not match {digest}"

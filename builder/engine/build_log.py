@@ -209,8 +209,8 @@ _CANCELLED = 130
 _KILLED = 137
 # The same hint applies if the registry does not answer, and if it no longer has the image.
 _BASE_HINT = (
-    "check the network and `docker login REGISTRY`. `builder lock DEFINITION --update base` pins the base again, from "
-    "the registry or from this engine"
+    "check the network and your login (`docker login REGISTRY`); if the registry no longer has the image, "
+    "`builder lock DEFINITION --update base` pins the base again"
 )
 
 # buildx keeps its own files below HOME. HOME may be missing or read-only, and `sudo docker` leaves files of root there.
@@ -219,8 +219,8 @@ _OWN_FILE = re.compile(
     r"(?:permission denied|read-only file system|no such file or directory)"
 )
 _OWN_FILE_HINT = (
-    "buildx keeps its own files below HOME. Give your user access to that path, or name a folder that your user can "
-    "write in the variable BUILDX_CONFIG"
+    "buildx keeps its own files below HOME. Give your user access to that path, or set BUILDX_CONFIG to a folder that "
+    "your user can write to"
 )
 
 
@@ -291,8 +291,8 @@ def _failed(lines: Sequence[str], reason: str, memory: StepMemory, path: str) ->
         return DiskFullError(message, log=path, hint=hint)
     if memory.killed and memory.jobs > 1:
         hint = (
-            f"{memory.jobs} parallel compilers were too many: `--set build_jobs={memory.jobs // 2}` of `builder build` "
-            "and `builder rebuild` runs fewer. The build reuses finished work"
+            f"{memory.jobs} parallel compilers needed too much memory: run `builder build` or `builder rebuild` with "
+            f"`--set build_jobs={memory.jobs // 2}`. The build reuses finished work"
         )
     elif memory.killed:
         hint = "free memory on the machine that builds: stop a model that is served there, or add swap"

@@ -20,7 +20,7 @@ _FAR_HINT = "check the address, and that Docker runs on that machine (`sudo syst
 _SSH_HINT = "check that `ssh` logs in to that machine without a password, and that Docker runs there"
 _AGAIN_HINT = "`docker info` shows whether the engine runs; then run the command again"
 NO_ROOM = "no space left"  # engines and registries differ in upper and lower case
-NO_ROOM_HINT = "make room on the disk of that engine (`docker system df` there), then run the command again"
+NO_ROOM_HINT = "make room on that engine's disk (`docker system df` shows what uses it), then run the command again"
 
 
 class EngineHTTPError(EngineError):
@@ -181,7 +181,7 @@ def _json(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        hint = "make the file readable for your user, such as after `sudo docker login`"
+        hint = "give your user read access to the file; `sudo docker login` may have created it as root"
         raise EngineError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
     except ValueError as error:
         hint = "repair the file: Docker cannot read it either"

@@ -249,7 +249,7 @@ def put_archive(container: Container, folder: str, size: int, pieces: Iterable[b
     target = f"/containers/{quoted(container.id)}/archive?path={quoted(folder)}"
     status, body = client.upload(container.endpoint, target, size, pieces, _IDLE, method="PUT")
     if status >= 400:
-        raise ImageStateError(f"files cannot be put into the container: {body.decode(errors='replace').strip()}")
+        raise ImageStateError(f"files cannot be copied into the container: {body.decode(errors='replace').strip()}")
 
 
 # Seconds for the engine to kill a container and to respond, in addition to the container's own time.
@@ -319,7 +319,7 @@ def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
         container_id = _create(endpoint, body, name=name)
     except EngineConflictError:
         message = f"another command has just created a container named {name}"
-        hint = "run the command again: it uses that server, or names what is wrong"
+        hint = "run the command again: it uses that server, or reports the problem"
         raise ConflictError(message, hint=hint) from None
     return _service(request(endpoint, "GET", f"/containers/{container_id}/json"))
 

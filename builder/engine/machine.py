@@ -42,7 +42,7 @@ def run_on_machine(
         argv = client.ssh_argv(host, _OPTIONS, command)
     else:
         raise NodeError(
-            f"the engine of the node is reached at {host}, but builder cannot run commands on that machine",
+            f"the engine of the node is at {host}, but builder can run commands on a node only over ssh",
             hint="set the engine of the node to ssh://USER@HOST in builder.yaml",
         )
     try:
@@ -76,9 +76,12 @@ def _error(host: str, done: subprocess.CompletedProcess[str]) -> NodeError:
         return NodeError(f"{_name(host)}: {reason}")
     login = _login(host)
     if re.search("(?i)permission denied|host key|authentication", done.stderr):
-        hint = f"run `ssh {login}` once, and compare the key that it shows; for a password: `ssh-copy-id {login}`"
+        hint = (
+            f"run `ssh {login}` once, and compare the key that it shows; if it asks for a password: "
+            f"`ssh-copy-id {login}`"
+        )
     else:
-        hint = f"check that the machine is on, and its address in builder.yaml: `ssh {login}` must work"
+        hint = f"check that the machine is on, and that builder.yaml has its address: `ssh {login}` must work"
     return NodeError(f"ssh to {_name(host)} fails: {reason}", hint=hint)
 
 

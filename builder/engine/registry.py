@@ -104,8 +104,8 @@ def copy_image(endpoint: Endpoint, source: str, target: str) -> None:
         endpoint, "imagetools", "create", "--prefer-index=false", "--tag", target, source, timeout=_COPY_WAIT
     )
     if result is None or result.returncode:
-        lines = (result.stderr if result else "buildx does not run, or does not end").strip().splitlines()
-        why = lines[-1].removeprefix("ERROR: ") if lines else "buildx gives no reason"
+        lines = (result.stderr if result else "buildx did not start, or did not finish in time").strip().splitlines()
+        why = lines[-1].removeprefix("ERROR: ") if lines else "buildx gave no reason"
         hint = "check that both registries answer, and that you are logged in to them (`docker login REGISTRY`)"
         raise TransferError(f"{source} was not copied to {target}: {why}", hint=hint)
 
@@ -375,9 +375,9 @@ def _authorization(client: Any, refused: Any, login: Mapping[str, str], *, secur
     parameters = {name: value for name, value in parameters.items() if name in {"service", "scope"}}
     url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(parameters)}"
     try:
-        answer = _successful(_send(client, url, {"authorization": basic} if basic else {}), "a token")
+        answer = _successful(_send(client, url, {"authorization": basic} if basic else {}), "no token")
     except http_client.NoAnswerError as error:
-        raise http_client.NoAnswerError(f"its server for logins, {realm}: {error}") from None
+        raise http_client.NoAnswerError(f"its login server {realm}: {error}") from None
     token = records.parse_json(answer.content)
     return f"Bearer {token.get('token') or token['access_token']}"
 

@@ -127,7 +127,7 @@ def _follow(
     where = f"{failed} (engine: {endpoint.origin})"
     headers = {"X-Registry-Auth": "e30=", **auth_headers}  # `{}`: no credentials, the default
     body = stream(endpoint, path, query=dict(query), method="POST", headers=headers, timeout=IDLE, idle=IDLE)
-    stuck = f"{where}: nothing has moved for {IDLE:g} seconds"
+    stuck = f"{where}: no progress for {IDLE:g} seconds"
     stuck_hint = "check that the registry answers, and that neither its disk nor the network is too slow"
     try:
         for status in client.objects(body):
@@ -165,7 +165,7 @@ def _hint(error: str) -> str:
     if (
         "unexpected commit digest" in lowered
     ):  # containerd keeps this part until its next clean-up, and would use it again
-        return "a layer arrived damaged: run the command again in a minute, when the engine has removed that part"
+        return "a layer arrived damaged: wait a minute until the engine has removed it, then run the command again"
     if "server gave http response to https client" in lowered:
         return 'the registry has no TLS: add it to "insecure-registries" in the daemon.json of this engine'
     return (

@@ -436,7 +436,7 @@ def _edited_texts(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator[st
         hashes[f"patches/{source}-{source_patches.of_label(label).stem}.patch"] = sha256
     for name, sha256 in hashes.items():
         if name not in own:
-            yield f"{name} is gone"
+            yield f"{name} no longer exists"
         elif hashlib.sha256(own[name].content).hexdigest() != sha256:
             yield f"{name} was edited"
 

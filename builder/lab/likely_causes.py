@@ -276,8 +276,8 @@ def served_causes(
             text = f"{mark}{name}: {_given(old)} → {_given(new)}"
             yield LikelyCause("recipe", text, undo, weight, reasons=tuple(reasons))
     if before.template != after.template and (before.template or after.template):
-        undo = "`git log -p -- TEMPLATE` shows its changes, and `git checkout COMMIT -- TEMPLATE` restores an"
-        undo += f" earlier one; {file} names TEMPLATE"
+        undo = f"`git log -p -- TEMPLATE` shows the changes of the template that {file} names; "
+        undo += "`git checkout COMMIT -- TEMPLATE` restores an earlier version"
         old, new = (words.short_digest(each) if each else "none" for each in (before.template, after.template))
         weight = _TEMPLATE + _of_kind(kind, "template")
         yield LikelyCause("template", f"chat template of the recipe: {old} → {new}", undo, weight)

@@ -77,7 +77,8 @@ def journal_of(project: Project, model: str) -> Journal[Upgrade]:
         what=f"an upgrade of {model}",
         while_held="wait for that upgrade; ^C in its terminal puts everything back",
         if_unreadable=(
-            "end the upgrade with the version that wrote it, or remove the file: pins and pointers move only at the end"
+            "end the upgrade with the version of builder that wrote the file, or remove the file: pins and pointers "
+            "move only at the end"
         ),
     )
 

@@ -147,7 +147,7 @@ def parse_env_file(text: str, file: str) -> EnvFile:
             if plain := _PLAIN.fullmatch(match["value"]):
                 values[name], lines[name] = plain[plain.lastgroup or "bare"], number
             else:
-                problem = f"{name} is not a plain value, or a value in one pair of quotes: left out"
+                problem = f"the value of {name} is neither plain nor in one pair of quotes: left out"
         if problem:
             problems.append(Problem(Location(file, number), problem))
     return EnvFile(values, tuple(problems))
@@ -156,12 +156,12 @@ def parse_env_file(text: str, file: str) -> EnvFile:
 # The .env of a checkout becomes settings in builder.yaml. Keys without an equivalent there are reported.
 
 _LOGIN = re.compile(r"(?:[^\s/@:,]+@)?[a-zA-Z0-9.-]+")
-_DISCOVERS = "none: `builder nodes discover` asks each machine for its own"
+_DISCOVERS = "not needed: `builder nodes discover` asks each machine for its own"
 _NOT_HERE = {
-    "CONTAINER_NAME": "none: each container is named after its recipe, so that several can serve at once",
-    "MASTER_PORT": f"none: nodes use port {cluster.MASTER_PORT} of the first node, or `-- --master-port N`",
-    "COPY_HOSTS": "none: `builder copy IMAGE:N NODE…` copies to nodes; `engine: ssh://HOST` makes a machine a node",
-    "LOCAL_IP": "none: builder finds this machine among the nodes by its address, and reaches the other nodes by ssh",
+    "CONTAINER_NAME": "not needed: each container is named after its recipe, so that several can serve at once",
+    "MASTER_PORT": f"not needed: nodes use port {cluster.MASTER_PORT} of the first node, or `-- --master-port N`",
+    "COPY_HOSTS": "not needed: `builder copy IMAGE:N NODE…` copies; `engine: ssh://HOST` makes a machine a node",
+    "LOCAL_IP": "not needed: builder finds this machine among the nodes by its address; others are reached by ssh",
     "ETH_IF": _DISCOVERS,
     "IB_IF": _DISCOVERS,
 }
@@ -261,7 +261,7 @@ def _variables(
         if name not in existing or (is_other and replace):
             variables[name] = wanted
         elif is_other:
-            outcomes[key] = f"`env` keeps its own value of {name}"
+            outcomes[key] = f"not taken over: `env` already has another value of {name}"
     return variables
 
 

@@ -142,7 +142,8 @@ def read_origin(project: Project, kind: Kind, name: str) -> Origin | None:
     except records.RecordError as error:
         adds = f"`builder {kind}s add ADDRESS --as {name}`"
         hint = f"restore the file with git, or remove it and copy the {kind} again: {adds}"
-        raise FileProblemsError((Problem(Location(file), f"not the origin of a copy: {error}"),), hint=hint) from None
+        problem = Problem(Location(file), f"not a valid origin of a copy: {error}")
+        raise FileProblemsError((problem,), hint=hint) from None
 
 
 def write_origin(project: Project, kind: Kind, name: str, origin: Origin) -> None:
@@ -305,7 +306,7 @@ def require_one(upstream: Upstream, kind: Kind, paths: Sequence[str]) -> str:
     more = f"\n  and {len(paths) - _MOST_LISTED} more" if len(paths) > _MOST_LISTED else ""
     ref = "" if upstream.address.ref == DEFAULT_BRANCH else f"@{upstream.address.ref}"
     hint = f"name one: `builder {kind}s add {upstream.url}//{paths[0]}{ref}`; `--all` copies all of them"
-    raise UsageError(f"{upstream.url} has {len(paths)} {kind}s there:{listed}{more}", hint=hint)
+    raise UsageError(f"there are {len(paths)} {kind}s at {upstream.url}:{listed}{more}", hint=hint)
 
 
 def name_of(upstream: Upstream, kind: Kind, path: str) -> str:

@@ -361,7 +361,7 @@ def _devices(node: Node, facts: MachineFacts) -> Iterator[Diagnosis]:
     if node.rdma is None and facts.links:
         yield Diagnosis("devices", "warning", f"builder.yaml names none of {', '.join(links)}", _DISCOVER)
     elif node.rdma is None:
-        remedy = "`rdma: []` in builder.yaml states this; the nodes then talk over TCP"
+        remedy = "if that is correct, write `rdma: []` in builder.yaml; the nodes then talk over TCP"
         yield Diagnosis("devices", "warning", "the machine has no RoCE device", remedy)
     elif not node.rdma:
         yield Diagnosis("devices", "ok", "none: the nodes talk over TCP")

@@ -442,7 +442,7 @@ class _Making:
             if isinstance(value, str):
                 return _Sourced((value,), self._where(*path))
         tag = "nightly" if _mapping(self.data, "model").get("nightly_required") is True else "latest"
-        return _Sourced((f"vllm/vllm-openai:{tag}",), "vLLM's own image, where a recipe names none")
+        return _Sourced((f"vllm/vllm-openai:{tag}",), "vLLM's own image, because the recipe names none")
 
     # The text.
 
@@ -466,7 +466,7 @@ class _Making:
             for key, told in kept.items():
                 value = re.sub(r'([$`"\\])', r"\\\1", told.words[0])
                 lines += (f"  {line}" for line in _entry(key, value, told.source))
-        lines += ["# The lines of the command, in their order:"]
+        lines += ["# Where each line of the command comes from:"]
         lines += [f"# {_plain(words)}: {source}" for words, source in [("vllm serve", self._where(*where)), *rows]]
         options = (words.replace("{", "{{").replace("}", "}}") for words, _ in rows)
         body = " \\\n    ".join(["vllm serve {model}", *options])
@@ -478,7 +478,7 @@ class _Making:
         tried = _mapping(meta, "hardware").get(self.hardware)
         told = [
             f"Made by `builder recipes add` from {self.file} of {upstream.url}, commit {upstream.commit}.",
-            f"Hardware {self.hardware} ({tried or 'not recorded as tried'}).",
+            f"Hardware {self.hardware} ({tried or 'no test is recorded'}).",
             f"Variant {self.variant_key}, strategy {self.strategy_key}.",
         ]
         oldest = self.variant.get("min_vllm_version") or _mapping(self.data, "model").get("min_vllm_version")
@@ -495,9 +495,9 @@ class _Making:
         for index, each in enumerate(dependencies if isinstance(dependencies, list) else ()):
             command = each.get("command") if isinstance(each, dict) else None
             where = self._location("dependencies", index)
-            told.append(f"Not done ({where.file}:{where.line} dependencies): {textwrap.shorten(str(command), 200)}")
+            told.append(f"Not run ({where.file}:{where.line} dependencies): {textwrap.shorten(str(command), 200)}")
         note = _mapping(self.data, "hardware_notes", self.hardware).get("body")
-        told += [f"They note: {note}"] if note else []
+        told += [f"Note of that file: {note}"] if note else []
         wrapped = (textwrap.wrap(_plain(text), 116, break_long_words=False, break_on_hyphens=False) for text in told)
         return [f"# {line}" for lines in wrapped for line in lines]
 

@@ -111,7 +111,7 @@ def take(
         if compile_caches.warm_from(workspace.project, environ, name):
             why = "other compile caches already exist there"
         elif not alike and caches.chips == compile_caches.chips_of():
-            why = "they were compiled from different parts"
+            why = "they were compiled from other sources, packages or mods"
         else:
             if machine.is_here(workspace.engine.host):
                 Path(folder).mkdir(parents=True, exist_ok=True)  # owned by the user; the engine would make it as root

@@ -282,5 +282,5 @@ def refuse_certain(diagnoses: Iterable[Diagnosis]) -> None:
     for each in diagnoses:
         if each.verdict == "error":
             name = each.message.partition(":")[0]
-            silence = f"`silenced: {{{name}: WHY}}` in {configuration.FILE} allows it anyway"
+            silence = f"to allow it anyway: `silenced: {{{name}: WHY}}` in {configuration.FILE}"
             raise ConflictError(f"advisory {each.message}", hint=f"{each.remedy}; {silence}")

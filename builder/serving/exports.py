@@ -98,7 +98,7 @@ def render_script(settings: ContainerSettings, home: str) -> str:
     lines = [
         "#!/bin/sh",
         f"# Serves from {settings.image}; written by `builder export`.",
-        f"# Its log: docker logs -f {settings.name}; to end it: docker rm -f {settings.name}",
+        f"# Its log: docker logs -f {settings.name}; to stop it: docker rm -f {settings.name}",
         "set -eu",
         "",
         # The engine would make an empty folder in place of a missing volume.
@@ -178,7 +178,7 @@ def render_recipe(recipe: Recipe, command: ServeCommand, image: str, mods: list[
     values = {**data, "recipe_version": "1", "container": image, "mods": mods}
     document = {key: values[key] for key in _KEYS if values.get(key) not in (None, [])}
     text = yaml_file.dump({**document, "command": yaml_file.Block(_command(recipe, command))})
-    return f"# Serves from {image} as it is; written by `builder export`.\n{text}"
+    return f"# Serves from {image}; written by `builder export`.\n{text}"
 
 
 def _command(recipe: Recipe, command: ServeCommand) -> str:
@@ -194,7 +194,7 @@ def _command(recipe: Recipe, command: ServeCommand) -> str:
         rendered = commands.render_command(replace(recipe, command=text, revision=None), {})
         is_same = not command.is_script and rendered.words == command.words
     if not is_same:
-        message = f"{recipe.file}: other launchers do not know `model_revision`, and it cannot be added to this command"
+        message = f"{recipe.file}: other launchers ignore `model_revision`, and builder cannot add it to this command"
         raise UsageError(message, hint=f"write `--revision {recipe.revision}` into the command")
     return text
 
@@ -225,7 +225,7 @@ def shared_ports(models: Sequence[RoutedModel]) -> Iterator[str]:
         by_port[model.port].append(model.model)
     for port, names in sorted(by_port.items()):
         if len(names) > 1:
-            yield f"{', '.join(names)} share port {port}: one is served at a time, unless a recipe gets another port"
+            yield f"{', '.join(names)} share port {port}: only one can run at a time, unless a recipe gets another port"
 
 
 def _further_names(models: Sequence[RoutedModel]) -> dict[str, list[str]]:
@@ -253,7 +253,7 @@ def render_litellm(models: Sequence[RoutedModel], address: str) -> str:
         for name in (model.model, *further[model.model])
     ]
     text = yaml_file.dump({"model_list": entries})
-    return f"# Written by `builder export`. The servers must run: `builder run MODEL` starts one.\n{text}"
+    return f"# Written by `builder export`. The servers must be running: `builder run MODEL` starts one.\n{text}"
 
 
 # Export as the configuration of llama-swap, which starts the requested model and stops the previous one:

@@ -223,8 +223,8 @@ def _serving(recipe: Recipe, model: str, *volumes: str) -> Recipe:
         named = rf"((?:\bserve|--model)(?:[\s\\]+|=))(['\"]?){re.escape(recipe.model)}\2(?!\S)"
         command, count = re.subn(named, r"\1{model}", command)
     if not count:
-        message = f"the command of {recipe.file} does not name the weights in a way that can be replaced"
-        raise UsageError(message, hint="write `vllm serve {model}` there")
+        message = f"builder cannot find the weights in the command of {recipe.file}"
+        raise UsageError(message, hint="write `vllm serve {model}` in the command")
     defaults = {**recipe.defaults, "model": model}
     return replace(recipe, command=command, defaults=defaults, volumes=(*recipe.volumes, *volumes), revision=None)
 

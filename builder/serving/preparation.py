@@ -229,7 +229,7 @@ def settle_server_options(
     configured = configuration.load_configuration(project).container
     if nodes > 1:
         if typed.publish:
-            message = "ports can be published on one machine only: several nodes use the network of their machines"
+            message = "a server on several nodes uses the network of their machines, so it cannot publish ports"
             raise UsageError(message, hint="to make the server listen on another port: `--port N`")
         configured = replace(configured, publish=())
     return container.settle_container_options(configured, recipe, typed, environ, (project.root, Path.cwd()))
@@ -267,7 +267,7 @@ _APPLIED = "/run/builder-tried"
 # When the mark exists, the server replaces the shell, also after the engine restarts the container.
 _WAIT = """\
 trap 'exit 143' TERM INT
-[ -e "$0" ] || echo "waiting until builder has applied the mods that are tried"
+[ -e "$0" ] || echo "waiting for builder to apply the mods"
 until [ -e "$0" ]; do sleep 0.1; done
 trap - TERM INT
 cd "$1"
@@ -418,7 +418,7 @@ def _require_on_hub(container: ContainerSettings, environ: Mapping[str, str], mo
     except ModelUnavailableError as error:
         hint = error.hint
         if _OFFLINE & {*settings} and not _OFFLINE & {*environ}:
-            hint = f"download it first with `builder download {model}`: the recipe turns the hub off for the server"
+            hint = f"download it first with `builder download {model}`: the recipe does not let the server use the hub"
         raise NoImageHelpsError(f"nothing was started: {error.message}", hint=hint) from None
     except SourceError:
         return  # a hub that does not answer now may answer in a minute

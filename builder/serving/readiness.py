@@ -121,7 +121,7 @@ def _watch(workspace: Workspace, started: StartedServer, most_crashes: int, limi
 
 
 def _look(server: RunningServer) -> tuple[Service, list[tuple[ServerMember, int]]]:
-    """Returns the present state of the head, and how often each container ended that ended by itself."""
+    """Returns the present state of the head, and the containers that ended by themselves, each with how often."""
     states = _states(server)
     if len(states) > 1 and not all(state.is_up for state in states):
         time.sleep(_SETTLE_SECONDS)
@@ -137,7 +137,7 @@ def _states(server: RunningServer) -> list[Service]:
     states = [state for state in present if state is not None]
     is_ended = len(present) == 1 and any(not state.is_up and state.exit_code in _STOPPED for state in states)
     if is_ended or len(states) < len(present):
-        message = f"another command or program stopped {server.name} while it started"
+        message = f"another command or program stopped {server.name} while it was starting"
         raise ConflictError(message, hint="if nobody stopped the server on purpose, run the command again")
     return states
 
@@ -173,7 +173,7 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
             hints.append(f"`builder why {selected.recipe.model}` shows what changed since it last worked")
         hints += [] if no_image_helps else [rollback_hint(project, selected.recipe.model)]
     if len(server.members) > 1:
-        hints.insert(0, f"`builder nodes check {selected.recipe.file}` tries the nodes and their links")
+        hints.insert(0, f"`builder nodes check {selected.recipe.file}` checks the nodes and their links")
     kind = NoImageHelpsError if no_image_helps else ServeFailedError
     logs = ", ".join(project.relative(path) for _, _, path, _ in ended)
     return kind("\n".join(texts), log=logs, hint="; ".join(hints))
@@ -188,7 +188,7 @@ def end_while_measured(project: Project, server: RunningServer) -> ServeFailedEr
                 path, lines = _keep_log(project, server, member)
                 cause = server_log.known_crash_cause(lines)
                 hint = cause.hint.format(model=server.model or server.name) if cause else "see the log"
-                problem = f"{server.labels[LABEL]} ended while it was measured"
+                problem = f"{server.labels[LABEL]} ended during the measurement"
                 return ServeFailedError("\n".join(_told(problem, lines)), log=project.relative(path), hint=hint)
         time.sleep(_SETTLE_SECONDS)
     return None
@@ -222,7 +222,7 @@ def _keep_log(project: Project, server: RunningServer, member: ServerMember) -> 
 
 
 def rollback_hint(project: Project, name: str | None) -> str:
-    """The way back from an image that does not serve the model ``name``; none to one that did not serve it either."""
+    """The hint after an image did not serve the model ``name``: a rollback, unless the previous one did not either."""
     from builder.evidence import requirements
 
     lock = lock_file.read_lock(project.lock)
@@ -231,7 +231,7 @@ def rollback_hint(project: Project, name: str | None) -> str:
         image = lock.image(before.image)
         start = recorded_starts(project, name).get(image.fingerprint) if image else None
         if start and start.outcome == "replaced":
-            same = f"{before.image}, the image before, did not serve {name} either"
+            same = f"the previous image {before.image} did not serve {name} either"
             return f"{same}; `builder why {name}` shows what changed"
         return f"`builder rollback {name}` goes back to {before.image}; then run the command again"
     if model and model.previous:

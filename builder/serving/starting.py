@@ -265,7 +265,7 @@ def _begin_compiling(planned: PlannedContainer, report: Report) -> None:
         return
     if removed := compile_caches.begin(planned.engine, folder, planned.settings.image):
         damaged = words.counted(len(removed), "incomplete or damaged file")
-        report(Message(f"removed {damaged} from the compile caches; the server compiles what it lacks"))
+        report(Message(f"removed {damaged} from the compile caches; the server compiles the missing parts again"))
 
 
 def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMember:

@@ -172,7 +172,7 @@ _RULES = (
         "refused",
         r"SSL certificate problem|certificate verif\w+ failed|local issuer certificate",
         "the certificate of {url} is not trusted",
-        "name the file with your certificates in SSL_CERT_FILE or GIT_SSL_CAINFO",
+        "set SSL_CERT_FILE or GIT_SSL_CAINFO to the file with your certificates",
     ),
     _Rule(
         "refused",
@@ -195,7 +195,7 @@ _RULES = (
         "incomplete",
         r"on the remote side|(?m:^remote: (?:fatal|error): )",
         "the repository at {url} is incomplete or damaged",
-        "complete it there; in a partial clone: `git fetch --refetch --no-filter`",
+        "repair the repository there; if it is a partial clone: `git fetch --refetch --no-filter`",
     ),
     _Rule(
         "damaged",

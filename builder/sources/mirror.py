@@ -363,7 +363,7 @@ def preserve(repository: GitRepository, commit: str) -> None:
             hint = "in a copy of the repository, write its https:// address into .gitmodules; then build from the copy"
             raise SourceError(f"{what} cannot be built: {error.message}", hint=hint) from None
         except SourceError as error:
-            repository.notify(f"{what} is not kept: {error.message}")
+            repository.notify(f"{what} was not fetched: {error.message}")
 
 
 @under_lock

@@ -231,7 +231,7 @@ def dry_run(package_files: PackageFiles, patches: Sequence[CandidatePatch]) -> t
             result = _git_apply(folder, patch, *(f"--include={file}" for file in sorted(touched)))
             if result.status:
                 where = failures(result.stderr, patch.diff, patch.strip)
-                raise SourceError(f"{patch.name} does not apply to its own source: {where}")
+                raise SourceError(f"{patch.name} does not apply to its source: {where}")
         outcomes = []
         for patch in patches:
             for path, content in patch.put_before:

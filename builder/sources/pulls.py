@@ -49,7 +49,7 @@ def vendor(repository: GitRepository, pull: SourcePatch, commit: str, earlier: S
         as_it_is = not index.apply_error(requested) and index.tree() == after
         diff = requested if as_it_is else index.checked([*patches.DIFF, before, after]).output
     if merged:
-        repository.notify(f"{pull.label} is merged into {commit[:7]}, which changes the same files: {listing(merged)}")
+        repository.notify(f"{pull.label} and {commit[:7]} change the same files, and were merged: {listing(merged)}")
     if present:
         repository.notify(f"{pull.label}: some of its changes are already in {commit[:7]}: {listing(present)}")
     return replace(pull, head=head, sha256=hashlib.sha256(diff).hexdigest()), diff
@@ -399,7 +399,7 @@ def _check(repository: GitRepository, commit: str, diffs: Sequence[Vendored]) ->
             else:
                 applied.append(patch.label)
     if problems:
-        hint = "in image.yaml, remove changes that are already included, and one of any two that conflict"
+        hint = "in image.yaml, remove patches that are already included, and one of each two that conflict"
         raise SourceError("\n".join(problems), hint=hint)
 
 

@@ -80,13 +80,13 @@ def parse_header(text: bytes, file_size: int) -> Header:
     data = _object(text)
     metadata = data.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise HeaderError("its __metadata__ does not map names to texts")
+        raise HeaderError("its __metadata__ does not map names to strings")
     end = PREFIX + len(text)
     tensors = [_tensor(name, entry, end) for name, entry in data.items()]
     tensors.sort(key=lambda each: (each.begin, each.size))
     for tensor in tensors:
         if tensor.begin != end:
-            kind = "overlap the tensor before" if tensor.begin < end else "leave a gap after the tensor before"
+            kind = "overlap the previous tensor" if tensor.begin < end else "leave a gap after the previous tensor"
             raise HeaderError(f"the bytes of {_shown(tensor.name)} {kind}")
         end = tensor.begin + tensor.size
     if end != file_size:

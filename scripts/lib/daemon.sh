@@ -158,7 +158,7 @@ daemon_failed() {
   if is_alive "$1"; then what="dockerd does not answer after $DAEMON_WAIT seconds"; fi
   say "the last lines of $2:"
   tail -n 15 "$2" | sed 's/^/  /' >&2
-  die 5 "$what" "Stop the rest of it, then try again: scripts/engine down"
+  die 5 "$what" "Stop what is left of it, then try again: scripts/engine down"
 }
 
 # After a crash or a reboot, the pid files may contain the ids of other programs. dockerd would refuse to start, or wait for

@@ -130,7 +130,7 @@ def test_a_server_that_dies_is_no_different_answer(
     second = paired(kitchen)
     said = builder("compare", str(first), str(second), code=1)
     assert said.stdout == ""
-    assert f"error: {kitchen.name}-candidate ended while it was measured" in said.stderr
+    assert f"error: {kitchen.name}-candidate ended during the measurement" in said.stderr
     assert (kitchen.project.state / f"serve-logs/{kitchen.name}-candidate.log").stat().st_size > 0
     assert run_record.of_image(kitchen.project, second) == ()
     assert served(endpoint, kitchen) == str(first)

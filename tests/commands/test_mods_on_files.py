@@ -272,7 +272,7 @@ def test_a_broken_record_breaks_nothing_else(community: Community) -> None:
     community.add("", everything=True)
     projects.write(community.file("mods/house.source"), "url: 1\n")
     house, other = mods.list_mods(community.project)
-    assert "mods/house.source:1:1: not the origin of a copy" in house.problem
+    assert "mods/house.source:1:1: not a valid origin of a copy" in house.problem
     assert house.mod
     assert (other.problem, other.edited) == ("", ())
 

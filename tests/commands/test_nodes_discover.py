@@ -66,7 +66,7 @@ def test_a_machine_that_cannot_be_asked_changes_nothing_of_its_own(project: Path
     document = json.loads(done.stdout)
     one, far = document["nodes"]
     assert (one["address"], one["rdma"], one["link"]) == ("10.0.0.1", list(machine.PAIR), "pair or switch")
-    assert far["error"].startswith("the engine of the node is reached at tcp://10.0.0.9:2375")
+    assert far["error"].startswith("the engine of the node is at tcp://10.0.0.9:2375")
     assert document["written"] is True
     assert "  far: tcp://10.0.0.9:2375\n" in (project / "builder.yaml").read_text()
     assert "nothing to write: far could not be read" in builder("nodes", "discover", code=1).stdout

@@ -108,7 +108,7 @@ def test_a_killed_proof_leaves_a_container_that_the_next_proof_removes(
     for run in runs:
         assert run.verdict == "unclear"
         assert [finding.text for finding in run.findings] == [
-            "it cannot be proven with an image without vLLM: "
+            "no proof is possible with an image without vLLM: "
             "its Python ended with 3 before the work was done:\nno module named json"
         ]
     assert not own_containers(project, endpoint)

@@ -58,7 +58,7 @@ def test_what_is_up_and_does_not_answer_is_not_waited_for(endpoint: Endpoint, ki
 
 def test_what_is_stopped_from_outside_is_not_waited_for(endpoint: Endpoint, kitchen: Kitchen) -> None:
     ends = started(endpoint, kitchen, "true")
-    with pytest.raises(ConflictError, match="another command or program stopped .* while it started"):
+    with pytest.raises(ConflictError, match="another command or program stopped .* while it was starting"):
         readiness.wait_until_ready(workspace(endpoint, kitchen), ends)
 
 

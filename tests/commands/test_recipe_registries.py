@@ -197,8 +197,8 @@ def test_a_recipe_of_vllm_says_where_each_line_is_from(registries: Registries) -
         "# --tensor-parallel-size 1: strategies/single_node_tp.yaml:3 parallel_flag",
         f"  HOUSE_OF_SPARK: 'yes'  # {file}:49 {overlay}.extra_env.HOUSE_OF_SPARK",
         f"model: House/Garden-27B  # {file}:9 model.model_id",
-        f"# Not done ({file}:20 dependencies): uv pip install house-shed==2",
-        "# They note: Water the garden first.",
+        f"# Not run ({file}:20 dependencies): uv pip install house-shed==2",
+        "# Note of that file: Water the garden first.",
     ):
         assert line in lines
     body = [line for line in lines if line.startswith("    --")]

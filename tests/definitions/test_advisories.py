@@ -236,4 +236,4 @@ def test_what_is_certain_is_refused_with_the_way_out() -> None:
     certain = Diagnosis("advisory", "error", "own: it never starts", "take another")
     with pytest.raises(ConflictError, match="advisory own: it never starts") as raised:
         advice.refuse_certain((Diagnosis("advisory", "warning", "other: it is slow", ""), certain))
-    assert raised.value.hint == "take another; `silenced: {own: WHY}` in builder.yaml allows it anyway"
+    assert raised.value.hint == "take another; to allow it anyway: `silenced: {own: WHY}` in builder.yaml"

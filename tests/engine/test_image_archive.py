@@ -119,5 +119,5 @@ def test_a_folder_of_images_has_each_blob_once_and_no_other_content(tmp_path: Pa
     assert entry["annotations"] == {"org.opencontainers.image.ref.name": "keeper/nightly:2"}
     assert not archives.folder_has(tmp_path, "sha256:../../../etc/passwd")
     (tmp_path / "file").touch()
-    with pytest.raises(TransferError, match="file/blobs/sha256 cannot be made: Not a directory"):
+    with pytest.raises(TransferError, match="file/blobs/sha256 cannot be created: Not a directory"):
         archives.store_blob(tmp_path / "file", digest, len(content), [content])

@@ -61,5 +61,5 @@ def test_the_way_back_leads_to_no_image_that_failed(tmp_path: Path) -> None:
     assert readiness.rollback_hint(project, MODEL).startswith(f"`builder rollback {MODEL}` goes back to small:1")
     readiness.record_answered(project, MODEL, lock.images["small"].numbers[1].fingerprint, "replaced")
     assert readiness.rollback_hint(project, MODEL).startswith(
-        f"small:1, the image before, did not serve {MODEL} either"
+        f"the previous image small:1 did not serve {MODEL} either"
     )

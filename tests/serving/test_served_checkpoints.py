@@ -192,7 +192,7 @@ def test_a_checkpoint_replaces_the_weights_that_a_command_names(kitchen: Kitchen
     selection = for_recipe(content, replace(plain, checkpoint=None, defaults={}, command=command))
     environ = kitchen.workspace().environment
     if "else" in command:
-        with pytest.raises(UsageError, match=r"recipes/hybrid.yaml does not name the weights in a way"):
+        with pytest.raises(UsageError, match=r"cannot find the weights in the command of recipes/hybrid.yaml"):
             model_weights.weights_of_checkpoint(kitchen.project, environ, selection, "hybrid")
         return
     served = model_weights.weights_of_checkpoint(kitchen.project, environ, selection, "hybrid")

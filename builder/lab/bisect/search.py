@@ -221,7 +221,7 @@ class Bisection:
 
     def __post_init__(self) -> None:
         if len(self.numbers) < 2:
-            raise RecordError("expected two numbers or more", ("numbers",))
+            raise RecordError("expected two or more numbers", ("numbers",))
 
     @property
     def ends(self) -> tuple[ImageName, ImageName]:
@@ -427,7 +427,8 @@ def journal_of(project: Project) -> Journal[Bisection]:
         what="a bisection",
         while_held="`builder bisect status` shows its progress; ^C in its terminal pauses it",
         if_unreadable=(
-            "run `builder bisect stop` of the version that wrote the file; or remove the file, and begin again"
+            "run `builder bisect stop` with the version of builder that wrote the file, or remove the file and "
+            "begin again"
         ),
     )
 

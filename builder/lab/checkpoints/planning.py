@@ -279,7 +279,7 @@ def _read_headers(source: SourceContents, paths: list[str]) -> dict[str, Header]
         for path, header in zip(paths, pool.map(lambda path: _read_header(source, path), paths), strict=True):
             headers[path] = header
             if (count := sum(len(each.tensors) for each in headers.values())) > _MOST_TENSORS:
-                message = f"with the files before, there are {count:,} tensors, but at most {_MOST_TENSORS:,} are read"
+                message = f"with the earlier files, there are {count:,} tensors, but at most {_MOST_TENSORS:,} are read"
                 raise _damaged(source, path, message)
     finally:  # after ^C, do not wait
         pool.shutdown(wait=False, cancel_futures=True)

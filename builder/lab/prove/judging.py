@@ -140,7 +140,7 @@ def _is_unusual(tally: _Tally, question: Question, answer: Mapping[str, Any]) ->
     if _TOO_LONG in refused:  # no fault, but reported as a change if the prompt fitted before
         tally.keep(question, "longer than the context", "too long")
     elif "failed" in answer:
-        tally.find(question, "fail", (("answer", f"the front end broke off: {answer['failed']}"),))
+        tally.find(question, "fail", (("answer", f"the front end stopped early: {answer['failed']}"),))
     elif answer.get("error", _REFUSAL) != _REFUSAL:
         tally.keep(question, f"{REFUSED}{refused}", "refused")
         line = f"line {answer['line']} of the template: " if answer.get("line") else ""
@@ -206,7 +206,7 @@ def _changes(tally: _Tally, reference: Reference) -> Iterator[Finding]:
         elif before == now:
             is_turn = key.startswith("turn/")
             text = (
-                "a stream has the same text in other pieces"
+                "the streamed text is the same, but in different pieces"
                 if is_turn
                 else "the text is the same, but the tokens differ"
             )

@@ -328,7 +328,7 @@ def _order(conversation: Conversation, flat: str) -> Broken:
     for text in (flatten(shown) for role, shown in _said(conversation) if role not in _FREE):
         place = flat.find(text)
         if 0 <= place < at:
-            yield "order", f"{text!r} stands before {before!r}"
+            yield "order", f"{text!r} comes before {before!r}: the order has changed"
         elif place >= 0:
             at, before = place, text
 
@@ -523,7 +523,7 @@ def side_by_side(before: str, now: str, longest: int = 400) -> str:
 
 
 def text_difference(before: str, now: str) -> str:
-    """Describes the difference of two texts: `one newline more at the end`. The same difference has the same words.
+    """Describes the difference of two texts: `one newline added at the end`. The same difference has the same words.
     Empty if too much differs."""
     if now.startswith(REFUSED) and not before.startswith(REFUSED):
         return now  # equal for every question with this refusal
@@ -537,9 +537,9 @@ def text_difference(before: str, now: str) -> str:
         what = f"{come!r} instead of {gone!r}"
     elif set(gone + come) == {"\n"}:
         count = len(gone + come)
-        what = f"{'one newline' if count == 1 else f'{count} newlines'} {'less' if gone else 'more'}"
+        what = f"{'one newline' if count == 1 else f'{count} newlines'} {'removed' if gone else 'added'}"
     else:
-        what = f"{(gone or come)!r} {'less' if gone else 'more'}"
+        what = f"{(gone or come)!r} {'removed' if gone else 'added'}"
     return f"{what} {place}".strip()
 
 

@@ -141,7 +141,7 @@ def _judgement(
 ) -> judging.Judgement:
     if answers is None:
         what = f"vLLM {run.version}" if run.version else "an image without vLLM"
-        return _without_answers(f"it cannot be proven with {what}: {run.failure}")
+        return _without_answers(f"no proof is possible with {what}: {run.failure}")
     if answers.answers is None:
         refused = _REFUSED_OPTION.search(answers.log)
         is_own = bool(refused or _OWN_FAULT.search(answers.log)) and not chosen.unread
@@ -149,10 +149,10 @@ def _judgement(
             return _without_answers(f"vLLM refuses the recipe's options: {refused['why']}", is_own=is_own)
         return _without_answers(f"the front end does not start:\n{_end(answers.log)}", is_own=is_own)
     if own.stand_in and not chosen.template:
-        return _without_answers(f"its template is the model's own, which is missing here: {own.stand_in}")
+        return _without_answers(f"the model's own chat template is missing here: {own.stand_in}")
     is_harmony = chosen.tool_parser == "openai"
     if own.stand_in and is_harmony:
-        return _without_answers(f"GPT-OSS is parsed by tokens of its own, which are missing here: {own.stand_in}")
+        return _without_answers(f"GPT-OSS's own tokens, which the parser requires, are missing here: {own.stand_in}")
     if any(MISSING in each.get("refused", "") for each in answers.answers.values()):
         return _without_answers(
             "GPT-OSS's vocabulary is not in the image, and is not the vocabulary of the model's tokenizer"
@@ -177,7 +177,7 @@ def _judgement(
         is_published=_is_published(chosen.template),
     )
     if renders(chosen) and (chosen.tool_parser or chosen.reasoning_parser):
-        text = "the parsers are not proven: Mistral's own tokenizer writes no turn of the model"
+        text = "the parsers are not proven: Mistral's own tokenizer cannot write a turn of the model"
         verdict = judging.worst([judgement.verdict, "unclear"])
         findings = (*judgement.findings, Finding("parsers", "", "unclear", text))
         judgement = replace(judgement, verdict=verdict, findings=findings)

@@ -48,8 +48,8 @@ class ComparedTexts:
         """The comparison in words."""
         compared = self.compared
         text = (
-            f"probabilities {compared.apart:.2%} apart (the first from itself: {compared.noise:.2%}), "
-            f"perplexity {_band(compared)}, the same most likely token at {self.agreement:.1%} of the places"
+            f"probabilities {compared.apart:.2%} apart (the first image from itself: {compared.noise:.2%}), "
+            f"perplexity {_band(compared)}, the same most likely token at {self.agreement:.1%} of the positions"
         )
         if compared.verdict == "cannot tell":
             return f"{text}; {words.counted(self.texts, 'text')} cannot decide, about {compared.needed} would be enough"
@@ -87,7 +87,7 @@ class ImageLikeness:
     def change_text(self) -> str:
         """The change of perplexity over all texts with its band, and the largest distances at any depth."""
         apart, noise = (max(getattr(each.compared, name) for each in self.totals) for name in ("apart", "noise"))
-        distance = f"probabilities up to {apart:.2%} apart (the first from itself: {noise:.2%})"
+        distance = f"probabilities up to {apart:.2%} apart (the first image from itself: {noise:.2%})"
         return f"perplexity {_band(self.change)}, {distance}"
 
     @property
@@ -95,7 +95,7 @@ class ImageLikeness:
         """The correct answers of both images in words."""
         before, after = self.right
         if not before and not after:
-            return f"neither image answers any of the {self.questions} questions correctly: they decide nothing"
+            return f"neither image answers any of the {self.questions} questions correctly, so they decide nothing"
         lost, gained = self.parted
         return f"{before} of {self.questions} right before, {after} after ({lost} lost, {gained} gained)"
 

@@ -98,13 +98,13 @@ def test_the_real_library_reads_what_is_written() -> None:
         (file({"a": tensor(offsets=(0, 4, 4))}, 4), "the data_offsets of `a` are not a start and an end"),
         (file({"a": tensor(shape=(5,))}, 4), "`a` is U8 [5]: it needs 5 bytes, but has 4"),
         (file({"a": tensor("BF16")}, 4), "`a` is BF16 [4]: it needs 8 bytes, but has 4"),
-        (file({"a": tensor(), "b": tensor(offsets=(2, 6))}, 6), "the bytes of `b` overlap the tensor before"),
-        (file({"a": tensor(), "b": tensor(offsets=(6, 10))}, 10), "`b` leave a gap after the tensor before"),
+        (file({"a": tensor(), "b": tensor(offsets=(2, 6))}, 6), "the bytes of `b` overlap the previous tensor"),
+        (file({"a": tensor(), "b": tensor(offsets=(6, 10))}, 10), "`b` leave a gap after the previous tensor"),
         (file({"a": tensor()}, 3), "but the file ends at 75: the file was truncated"),
         (file({"a": tensor()}, 5), "but the file ends at 77: more bytes follow the tensors"),
         (file({"": tensor()}, 4), "'' is not a valid tensor name"),
         (safetensors_files.raw(b'{"\\ud800": {}}'), "'\\ud800' is not a valid tensor name"),
-        (file({"a": tensor()}, 4, __metadata__={"format": 1}), "its __metadata__ does not map names to texts"),
+        (file({"a": tensor()}, 4, __metadata__={"format": 1}), "its __metadata__ does not map names to strings"),
     ],
 )
 def test_a_damaged_file_is_refused_with_the_reason(content: bytes, reason: str) -> None:

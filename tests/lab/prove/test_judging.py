@@ -66,7 +66,7 @@ def test_another_prompt_is_changed_and_shown_side_by_side() -> None:
     (finding,) = judgement.findings
     assert (judgement.verdict, finding.verdict, finding.at) == ("changed", "changed", "question")
     first, before, now = finding.text.splitlines()
-    assert first == "'A word. ' more, compared with small:1"
+    assert first == "'A word. ' added, compared with small:1"
     assert before.startswith("  before: 'How many")
     assert now.startswith("  now:    'A word. How many")
 
@@ -81,7 +81,7 @@ def test_the_same_difference_in_all_prompts_is_one_finding() -> None:
     assert (judgement.verdict, judgement.counts["changed"]) == ("changed", len(prompts))
     (finding,) = judgement.findings
     assert finding.at == f"{len(prompts)} of {len(prompts)} conversations"
-    assert finding.text.startswith("one newline more at the end, compared with small:1\n  first in question\n")
+    assert finding.text.startswith("one newline added at the end, compared with small:1\n  first in question\n")
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ def test_a_stream_in_other_pieces_has_changed_and_is_no_fault() -> None:
     assert judge(later).verdict == "pass"
     (finding,) = judge(later, reference(before)).findings
     assert (finding.at, finding.verdict) == ("turn/call", "changed")
-    assert finding.text.startswith("a stream has the same text in other pieces, compared with small:1")
+    assert finding.text.startswith("the streamed text is the same, but in different pieces, compared with small:1")
     assert judge(later, reference(before), tokenizer="t2").verdict == "pass"
 
 

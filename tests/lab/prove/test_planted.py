@@ -211,6 +211,6 @@ def test_a_later_proof_says_what_is_other_once() -> None:
     assert judgement.counts["changed"] > 90
     findings = [each for each in judgement.findings if each.verdict == "changed"]
     assert len(findings) <= 3  # a newline before a block, or with white space beside it, differs
-    assert findings[0].text.startswith("one newline more at the end, compared with small:1\n  first in question\n")
+    assert findings[0].text.startswith("one newline added at the end, compared with small:1\n  first in question\n")
     ending = [name for name, text in before.texts.items() if text.endswith("<|im_start|>assistant\n")]
     assert findings[0].at == f"{len(ending)} of {len(before.goldens) - 1} conversations"

@@ -83,7 +83,7 @@ def test_a_model_without_noise(plain: First, second: Rater, verdict: str) -> Non
     assert likeness.verdict == verdict
     assert {each.kind for each in likeness.cells} == {*forced_texts.kinds(), forced_texts.TOOLS}
     assert likeness.right == (0, 0)
-    assert likeness.answers_text == "neither image answers any of the 100 questions correctly: they decide nothing"
+    assert likeness.answers_text == "neither image answers any of the 100 questions correctly, so they decide nothing"
 
 
 @pytest.mark.slow

@@ -141,7 +141,7 @@ def test_a_line_with_many_blanks_takes_no_longer() -> None:
 def test_any_other_value_is_a_problem_and_nothing_runs(value: str) -> None:
     text = f"A={value}\nB=fine\n"
     assert read(text) == {"B": "fine"}
-    assert problems(text) == ["1: A is not a plain value, or a value in one pair of quotes: left out"]
+    assert problems(text) == ["1: the value of A is neither plain nor in one pair of quotes: left out"]
 
 
 def test_lines_that_are_no_assignment_leave_the_others_alone() -> None:
@@ -149,7 +149,7 @@ def test_lines_that_are_no_assignment_leave_the_others_alone() -> None:
     assert read(text) == {"A": "2"}
     assert problems(text) == [
         "3: not an assignment NAME=VALUE: left out",
-        "5: B is not a plain value, or a value in one pair of quotes: left out",
+        "5: the value of B is neither plain nor in one pair of quotes: left out",
         "6: not an assignment NAME=VALUE: left out",
         "7: A is already set in line 4: the last value counts",
     ]

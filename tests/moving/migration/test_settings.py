@@ -93,7 +93,7 @@ def test_what_is_there_stays_with_its_comments(tmp_path: Path) -> None:
     assert "NCCL_DEBUG: WARN # quiet" in planned.after
     assert "# ours\nregistry: lan:5000 # rack\n" in planned.after
     assert "  NEW: 'yes'\n" in planned.after
-    assert outcome(planned, "CONTAINER_NCCL_DEBUG") == "`env` keeps its own value of NCCL_DEBUG"
+    assert outcome(planned, "CONTAINER_NCCL_DEBUG") == "not taken over: `env` already has another value of NCCL_DEBUG"
     assert "NCCL_DEBUG: INFO # quiet" in plan(Project(tmp_path), env, replace=True).after
     (tmp_path / "builder.yaml").write_text(planned.after)
     assert not plan(Project(tmp_path), env).changed
@@ -105,11 +105,11 @@ def test_keys_without_a_place_here_say_so(tmp_path: Path) -> None:
         "CONTAINER_NAME=vllm\nMASTER_PORT=29999\nCLUSTER_NODE=x\nOTHER=y\nETH_IF=enp1\nCLUSTER_NODES=\n",
     )
     assert not planned.changed
-    assert outcome(planned, "CONTAINER_NAME").startswith("none: each container is named after its recipe")
+    assert outcome(planned, "CONTAINER_NAME").startswith("not needed: each container is named after its recipe")
     assert "port 29501" in outcome(planned, "MASTER_PORT")
     assert outcome(planned, "CLUSTER_NODE").endswith("did you mean CLUSTER_NODES?")
     assert outcome(planned, "OTHER") == "not taken over; builder does not use it"
-    assert outcome(planned, "ETH_IF") == "none: `builder nodes discover` asks each machine for its own"
+    assert outcome(planned, "ETH_IF") == "not needed: `builder nodes discover` asks each machine for its own"
     assert outcome(planned, "CLUSTER_NODES") == "empty"
 
 

@@ -144,7 +144,7 @@ def test_the_revision_is_written_out(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("text", ["export A=1\nvllm serve Org/M", "vllm serve Org/M # why"])
 def test_a_revision_that_cannot_be_written_out_is_refused(tmp_path: Path, text: str) -> None:
     original = recipe_texts.make(tmp_path, text, f"{HEAD}model_revision: abc\n")
-    with pytest.raises(UsageError, match="other launchers do not know `model_revision`"):
+    with pytest.raises(UsageError, match="other launchers ignore `model_revision`"):
         again(tmp_path, original, [])
 
 

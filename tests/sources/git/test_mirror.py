@@ -787,7 +787,7 @@ def with_submodule(vllm: Vllm, name: str, url: str, commit: str = "c" * 40) -> t
 def test_a_submodule_that_cannot_be_had_is_said_and_keeps_the_tree_from_being_used(vllm: Vllm, tmp_path: Path) -> None:
     top, commit = with_submodule(vllm, "top.git", "../none.git")
     preserve(top, commit)
-    said = f"the submodule 3rdparty/x of {top.address.url} is not kept: "
+    said = f"the submodule 3rdparty/x of {top.address.url} was not fetched: "
     assert any(line.startswith(said) for line in vllm.messages)
     with pytest.raises(SourceError):
         check_out(top, commit, tmp_path / "tree")

@@ -165,7 +165,7 @@ def test_what_the_source_is_built_with_is_there_first() -> None:
     on_it = patch({INC: lines(1, 60, line10="ten")}, {INC: lines(1, 60, line10="TEN")})
     assert [outcome.state for outcome in tried(OLD, on_it)] == ["fails"]
     assert [outcome.state for outcome in tried(OLD, on_it, before=(pull,))] == ["applies"]
-    with pytest.raises(SourceError, match="pull request 1 does not apply to its own source: vllm/b.py, hunk 1"):
+    with pytest.raises(SourceError, match="pull request 1 does not apply to its source: vllm/b.py, hunk 1"):
         tried({**OLD, "vllm/b.py": "x\n"}, patch({**OLD, "vllm/b.py": "x\n"}), before=(pull,))
 
 

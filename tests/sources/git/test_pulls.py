@@ -436,7 +436,7 @@ def test_changes_beside_each_other_are_merged_and_told(pull_merge_upstream: Pull
     short = pull_merge_upstream.release[:7]
     assert (
         pull_merge_upstream.messages[-1]
-        == f"pull request 7 is merged into {short}, which changes the same files: serve.py"
+        == f"pull request 7 and {short} change the same files, and were merged: serve.py"
     )
 
 
