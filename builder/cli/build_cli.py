@@ -282,14 +282,13 @@ def _planned(image: PlannedImage, outlook: BuildOutlook) -> dict[str, Any]:
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
-@options.template_option
+@options.set_option("Set the number of compile jobs: the only KEY is build_jobs.")
 @verbosity_and_context
 def rebuild(context: Context, image: str, settings: dict[str, str]) -> int:
     """Rebuild a number from its build directory.
 
     If the content is the same, a number that is missing from the engine gets its tag back. If the content differs, the
-    command keeps the new image as IMAGE:N-rebuilt, lists the layers that differ, and ends with 1. --set accepts only
-    build_jobs.
+    command keeps the new image as IMAGE:N-rebuilt, lists the layers that differ, and ends with 1.
     """
     with context.working() as workspace:
         result = commands.rebuild.rebuild_image(workspace, image, settings)

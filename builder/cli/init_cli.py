@@ -155,7 +155,7 @@ _MOST_NAMED = 12
     help="Read settings from FILE instead of .env in PATH.",
 )
 @click.option("--replace", is_flag=True, help="Replace recipes, mods and settings of the project that differ.")
-@without("--no-adopt", "with_images", "Do not number existing images.")
+@without("--no-adopt", "with_images", "Do not give numbers to existing images.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @json_and_context
 def migrate(context: Context, /, path: Path, recipes: tuple[str, ...], yes: bool, as_json: bool, **options: Any) -> int:

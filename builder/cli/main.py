@@ -68,7 +68,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "download": ("transfers_cli", "download", "Download a model and its draft model, also to nodes."),
         "export": ("recipes_cli", "export", "Export the server of a recipe or model for other tools."),
     },
-    "Look": {
+    "Inspect and measure": {
         "show": ("images_cli", "show", "Show everything that is in an image."),
         "diff": ("diff_cli", "diff", "Show what changed between two images."),
         "why": ("diff_cli", "why", "Show what changed since a model last worked."),

@@ -65,7 +65,7 @@ evidence_options = together(
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
 @evidence_options
 @click.option(
-    "--checkpoint", metavar="NAME[@REVISION]", shell_complete=names("checkpoints"), help="Serve these weights."
+    "--checkpoint", metavar="NAME[@REVISION]", shell_complete=names("checkpoints"), help="Serve this checkpoint."
 )
 @json_and_context
 def pair(

@@ -129,7 +129,7 @@ def _print_plan(pruning: PrunePlan) -> None:
     print_line()
     going = [(str(image.name), words.ago_text(image.built), words.size_text(image.frees)) for image in pruning.going]
     if going:
-        output.print_table(("GOES", "BUILT", "FREES"), going)
+        output.print_table(("TO REMOVE", "BUILT", "FREES"), going)
     for image in pruning.going:
         if image.holder:
             print_result(f"{image.name} is only recorded as pruned, because {image.holder} also has it")
