@@ -104,7 +104,7 @@ def _file(file: FileChange) -> dict[str, Any]:
 
 SHOWN_LINES = 40
 SHOWN_PACKAGES = 20
-_PACKAGES = {"down": "down", "up": "up", "in": "new", "out": "gone", "other files": "different files"}
+_PACKAGES = {"down": "down", "up": "up", "in": "new", "out": "gone", "other files": "other files"}
 
 
 def of_images(difference: commands.diff.ImageDifference, *, full: bool) -> Iterator[str]:
