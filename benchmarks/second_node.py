@@ -93,9 +93,9 @@ def tables(sandbox: Sandbox, runs: int) -> Iterator[Table]:
             "The second node",
             f"The nodes are two further engines on this machine. `docker save` sends {mebibytes:,.0f} MiB every time. "
             "`builder copy` uses a temporary registry unless builder.yaml names one, and verifies what arrived.\n\n"
-            "The node unpacks a layer with one thread. For the whole image, that takes more than half of either command, "
-            "so 0.5 times cannot be reached. For a changed file, half of the copy is the start and the end of the "
-            "temporary registry and of the program.",
+            "The node unpacks a layer with one thread. For the whole image, that takes more than half of either "
+            "command, so 0.5 times cannot be reached. For a changed file, half of the copy is the start and the end of "
+            "the temporary registry and of the program.",
             rows,
         )
 
