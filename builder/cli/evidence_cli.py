@@ -240,7 +240,7 @@ _FILE, _FOLDER = "report.html", "report"
 @click.option("--full", is_flag=True, help="Also show paths, names of machines, and notes.")
 @pass_context
 def report(context: Context, output: Path | None, opens: bool, publish: bool, full: bool) -> None:
-    """Write one page that shows how well each image serves its models.
+    """Write one page on how well each image serves its models.
 
     The page is one HTML file without scripts, and fetches nothing. The page first shows what is stale, missing or
     unproven. Then it shows every model with its image, proof, history and figures. At the end it shows which image

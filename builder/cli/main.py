@@ -74,7 +74,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "why": ("diff_cli", "why", "Show what changed since a model last worked."),
         "compare": ("measure_cli", "compare", "Check whether an image answers as well as another image."),
         "bisect": ("bisect_cli", "bisect", "Find the change that broke a model."),
-        "report": ("evidence_cli", "report", "Write one page that shows how well each image serves its models."),
+        "report": ("evidence_cli", "report", "Write one page on how well each image serves its models."),
         "bases": ("lock_cli", "bases", "Show the images of a registry by date, without pulling them."),
         "matrix": ("evidence_cli", "matrix", "Show which image goes with which model."),
         "prove": ("measure_cli", "prove", "Prove an image's chat templates and parsers, without a GPU."),
