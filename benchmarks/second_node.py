@@ -93,10 +93,9 @@ def tables(sandbox: Sandbox, runs: int) -> Iterator[Table]:
             "The second node",
             f"The nodes are two further engines on this machine. `docker save` sends {mebibytes:,.0f} MiB every time. "
             "`builder copy` uses a temporary registry unless builder.yaml names one, and verifies what arrived.\n\n"
-            "The node unpacks a layer with one thread, whichever command sent it. For the whole image that takes more "
-            "than half of either command, so 0.5 times cannot be reached; a seventh of the copy is the push to the "
-            "temporary registry. For a changed file, half of the copy is the start and the end of that registry and of "
-            "the program. No request to an engine sends a single layer without a registry.",
+            "The node unpacks a layer with one thread. For the whole image, that takes more than half of either "
+            "command, so 0.5 times cannot be reached. For a changed file, half of the copy is the start and the end of "
+            "the temporary registry and of the program.",
             rows,
         )
 

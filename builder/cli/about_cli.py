@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     metavar="[ADDRESS]",
     help="Check for a newer release in the repository of this program, or in the repository at ADDRESS.",
 )
-@click.option("--upstream", is_flag=True, help="Check whether the registries still have the images that others built.")
+@click.option("--upstream", is_flag=True, help="Check whether upstream images still exist in their registries.")
 @json_and_context
 def doctor(context: Context, releases: str | None, upstream: bool, as_json: bool) -> int:
     """Look for anything that would make a build fail. The command ends with 1 if it finds an error."""
@@ -146,7 +146,7 @@ def advisories(context: Context, as_json: bool) -> None:
     ctx = click.get_current_context()
     if ctx.invoked_subcommand is not None:
         if as_json:
-            raise click.UsageError("`--json` goes after the name of the command", ctx)
+            raise click.UsageError(f"`--json` goes after `{ctx.invoked_subcommand}`", ctx)
         return
     overview = commands.advising.known_advisories(context.project)
     if as_json:
@@ -181,7 +181,7 @@ def show(context: Context, name: str, as_json: bool) -> None:
         ("details", advisory.details),
         ("sources", "\n".join(advisory.sources)),
         ("checked", advisory.checked),
-        ("certain", "yes: it is an error" if advisory.certain else ""),
+        ("certain", "yes: shown as an error" if advisory.certain else ""),
         ("from", advisory.origin),
     ]
     output.print_facts([(label, value) for label, value in facts if value])

@@ -83,8 +83,8 @@ def start(
     The command first tries the good and the bad number. SCRIPT gets the variable BUILDER_IMAGE. For a model or a
     recipe, SCRIPT also gets BUILDER_ADDRESS and BUILDER_MODEL of the candidate's server. A candidate whose server does
     not start is skipped, unless the bad number does not start either. Candidates are images named builder-bisect-…; the
-    command removes them at the end. The model's own server keeps running. If memory does not suffice for both servers,
-    the model's server stops, and starts again at the end.
+    command removes them at the end. The model's own server keeps running. If there is not enough memory for both
+    servers, the model's server stops, and starts again at the end.
 
     If the kernel, the driver or the firmware has changed since the good number worked, the bisection does not begin.
     `builder why MODEL` shows what changed; --machine-differs continues anyway.
@@ -197,7 +197,7 @@ def _print_report(report: commands.bisecting.BisectReport) -> None:
     units = styled(" and ".join(culprit.unit for culprit in report.culprits), bold=True)
     together = ", which could only be tried together" if len(report.culprits) > 1 else ""
     what = f"{styled(report.bisection.target, bold=True)} was broken by {units}"
-    print_result(f"{what}{together}, in {words.counted(report.conclusion.steps, 'step')}")
+    print_result(f"{what}{together}; found in {words.counted(report.conclusion.steps, 'step')}")
     if report.between:
         print_result(f"  the change came between {report.between[0]} and {report.between[1]}", hanging=4)
     for culprit in report.culprits:

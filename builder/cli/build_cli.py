@@ -282,14 +282,13 @@ def _planned(image: PlannedImage, outlook: BuildOutlook) -> dict[str, Any]:
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
-@options.template_option
+@options.set_option("Set the number of compile jobs: the only KEY is build_jobs.")
 @verbosity_and_context
 def rebuild(context: Context, image: str, settings: dict[str, str]) -> int:
     """Rebuild a number from its build directory.
 
     If the content is the same, a number that is missing from the engine gets its tag back. If the content differs, the
-    command keeps the new image as IMAGE:N-rebuilt, lists the layers that differ, and ends with 1. --set accepts only
-    build_jobs.
+    command keeps the new image as IMAGE:N-rebuilt, lists the layers that differ, and ends with 1.
     """
     with context.working() as workspace:
         result = commands.rebuild.rebuild_image(workspace, image, settings)
@@ -334,8 +333,8 @@ def upgrade(context: Context, /, what: str, abort: bool, dry_run: bool, as_json:
     """Move a model to newer upstream versions, if they are as good.
 
     The command resolves all sources again, or only the sources named by --update. It then builds a candidate and proves
-    it. It serves the candidate under a different name and port, and runs the required probes and benchmarks. If memory
-    does not suffice for two servers, the candidate replaces the model's server during the tests.
+    it. It serves the candidate under a different name and port, and runs the required probes and benchmarks. If there
+    is not enough memory for two servers, the candidate replaces the model's server during the tests.
 
     If the candidate passes, pins, pairing and `latest` move together, and the server switches to the new image.
     Otherwise nothing moves, and the candidate stays with its evidence.
@@ -391,7 +390,7 @@ def _sentence(result: commands.upgrade.UpgradeReport) -> str:
     if upgrade.result == "promoted":
         return f"{before} → {upgrade.candidate}"
     if upgrade.result == "unchanged":
-        return f"nothing is newer: the sources were resolved again, and a build would make {before} again"
+        return f"nothing is newer: a build from the latest sources would make {before} again"
     name = f"; {upgrade.candidate} stays, unpaired" if upgrade.candidate else ""
     why = "the upgrade was cancelled" if upgrade.result == "aborted" else "the candidate was rejected"
     return f"{f'stays on {upgrade.before}' if upgrade.before else 'still has no image'}: {why}{name}"

@@ -82,9 +82,9 @@ def _costs(outlook: commands.checkpoints.CheckpointOutlook) -> list[tuple[str, s
         return [("made", f"revision {outlook.made[:12]} in {outlook.folder}: nothing to do")]
     missing = planned.missing
     fetch = f"{words.size_text(planned.fetched)} in {words.counted(len(missing), 'file')}" if missing else "nothing"
-    free = f"{words.size_text(outlook.needed)}; {words.size_text(outlook.free)} are free"
+    free = f"{words.size_text(outlook.needed)} required, {words.size_text(outlook.free)} free"
     if outlook.needed > outlook.free:
-        free += ": too little"
+        free += ": not enough"
     return [
         ("fetch", fetch),
         ("read", words.size_text(planned.read)),
@@ -166,7 +166,7 @@ def list_(context: Context, as_json: bool) -> None:
             if each.revisions and not each.revisions[0].folder:
                 revision += ", not here"
             rows.append((each.name, revision, words.size_text(each.size_here), _about(each)))
-        output.print_table(("NAME", "REVISION", "HERE", "WHAT IT IS"), rows)
+        output.print_table(("NAME", "REVISION", "HERE", "DESCRIPTION"), rows)
 
 
 @checkpoints.command()

@@ -121,7 +121,7 @@ def of_images(difference: commands.diff.ImageDifference, *, full: bool) -> Itera
     yield from _sources(difference.sources)
     changed = difference.changes
     patches = (f"{each.source} {each.patch}  {output.word(each.kind)}" for each in changed.patches)
-    yield from _listing("patches of sources", patches)
+    yield from _listing("source patches", patches)
     for change in difference.mods:
         yield from _section(f"mod {change.name} {output.word(change.kind)}", of_files(change.files, full=full))
     yield from packages("Python packages", changed.packages, full)

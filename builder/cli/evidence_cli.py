@@ -41,7 +41,7 @@ def of_image(evidence: ImageEvidence) -> Iterator[str]:
         if (run := each.run)
     ]
     if rows:
-        yield from ("", *_table(("RUN", "VERDICT", "WHEN", "OF"), rows))
+        yield from ("", *_table(("RUN", "VERDICT", "WHEN", "DETAILS"), rows))
     measured = []
     for run, figure in ((each.run, figure) for each in evidence.last for figure in each.run.figures):
         mean = f"{words.amount_text(figure.mean, figure.unit)} {_unit(figure)}".rstrip() if figure.values else "-"
@@ -93,7 +93,7 @@ def _unit(figure: Figure) -> str:
 def _spread(figure: Figure) -> str:
     count = len(figure.values)
     if count < 2:
-        return "of one value" if count else "not measured"
+        return "one value" if count else "not measured"
     share = f" ({figure.std / abs(figure.mean):.1%})" if figure.mean else ""
     return f"± {words.amount_text(figure.std, figure.unit)}{share} of {count}"
 
@@ -240,7 +240,7 @@ _FILE, _FOLDER = "report.html", "report"
 @click.option("--full", is_flag=True, help="Also show paths, names of machines, and notes.")
 @pass_context
 def report(context: Context, output: Path | None, opens: bool, publish: bool, full: bool) -> None:
-    """Write one page that shows what serves what, and how well.
+    """Write one page on how well each image serves its models.
 
     The page is one HTML file without scripts, and fetches nothing. The page first shows what is stale, missing or
     unproven. Then it shows every model with its image, proof, history and figures. At the end it shows which image

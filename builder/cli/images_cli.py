@@ -75,7 +75,7 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
 
 def _notes(lock: Lock, overview: ImageOverview, target: str | None) -> Iterator[str]:
     if overview.engine_error:
-        yield f"no engine answers, so the states are unknown: {overview.engine_error}"
+        yield f"the engine does not answer, so the states are unknown: {overview.engine_error}"
     for repository, is_unnumbered in overview.stray.items():
         fault = f"{repository}:latest does not point to its current number"
         corrects = f"to correct the tag: `builder promote {repository}:{lock.images[repository].current}`"
@@ -263,7 +263,7 @@ def _gpu_checks(shown: ShownImage) -> str:
     if image.gpu:
         return f"passed on {image.gpu}"
     never = shown.uses_gpu and not image.adopted and "gpu" not in image.unchecked
-    return "never run: no GPU was present at the build" if never else ""
+    return "never run: no GPU was present during the build" if never else ""
 
 
 def _image_json(shown: ShownImage, project: Project) -> dict[str, Any]:

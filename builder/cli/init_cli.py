@@ -55,7 +55,7 @@ def init(
     """
     if update:
         if folder is not None or git:
-            raise click.UsageError("--update works on the project in the current folder, without FOLDER and --git")
+            raise click.UsageError("--update cannot be combined with FOLDER or --git: it updates the current project")
         return _update(context, contents, yes=yes, force=force, as_json=as_json)
     if yes or force:
         raise click.UsageError("--yes and --force require --update")
@@ -90,7 +90,7 @@ def _print_made(result: InitResult) -> None:
     for file in result.kept:
         print_result(f"  {file} already exists and was left unchanged")
     if result.git:
-        print_result("  a git repository with nothing committed yet; to let builder merge images.lock in it:")
+        print_result("  a git repository was created; to let builder merge images.lock in it:")
         print_result("  `git config merge.builder.driver 'builder lock --merge-driver %O %A %B'`")
 
 
@@ -155,7 +155,7 @@ _MOST_NAMED = 12
     help="Read settings from FILE instead of .env in PATH.",
 )
 @click.option("--replace", is_flag=True, help="Replace recipes, mods and settings of the project that differ.")
-@without("--no-adopt", "with_images", "Do not number existing images.")
+@without("--no-adopt", "with_images", "Do not give numbers to existing images.")
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @json_and_context
 def migrate(context: Context, /, path: Path, recipes: tuple[str, ...], yes: bool, as_json: bool, **options: Any) -> int:
@@ -192,7 +192,7 @@ def _print_plan(planned: Migration) -> None:
     rows = list(_rows(planned))
     shown = [("" if before[0] == row[0] else row[0], *row[1:]) for before, row in pairwise([("",), *rows])]
     if rows:
-        output.print_table(("", "THERE", "HERE"), shown)
+        output.print_table(("", "CHECKOUT", "PROJECT"), shown)
     for part in planned.wanted:
         if part.state == "differs":
             print_result(styled(f"{part.kind}s/{part.name}: the present files → {planned.checkout.root}", bold=True))
@@ -217,7 +217,7 @@ def _rows(planned: Migration) -> Iterator[tuple[str, str, str]]:
             text += f"; {planned.run_time[part.name]}"
         yield part.kind, part.name, text
     for name, remedy in planned.missing.items():
-        yield "mod", name, f"neither there nor here, but a recipe names this mod{remedy and f'; {remedy}'}"
+        yield "mod", name, f"missing in the checkout and the project, but a recipe names it{remedy and f'; {remedy}'}"
     for image in planned.images:
         size = words.size_text(image.size)
         yield "image", image.tag, f"gets the next number of {image.repository}, as it is ({size})"
@@ -232,8 +232,8 @@ def _state(planned: Migration, part: PlannedCopy) -> str:
         return "replaces the present files" if planned.replace else "differs from the present files, which stay"
     others = {
         "shipped": "replaces the copy that came with builder, which nobody edited",
-        "unrecorded": "the same here; its origin will be recorded",
-        "same": "the same here",
+        "unrecorded": "already in the project; its origin will be recorded",
+        "same": "already in the project",
     }
     return others.get(part.state) or f"left out: {part.reason}"
 

@@ -43,9 +43,9 @@ def lock(
     """Resolve or move pins without building.
 
     Without --update, only missing or stale pins are resolved; newer upstream versions are ignored. The command writes
-    each pin that it can resolve. It lists the other pins at the end, and ends with 6. A community base image is pulled
-    to read its contents (vLLM, FlashInfer, packages). A base image that is not pinned yet is pulled only if you name
-    its definition.
+    each pin that it can resolve. If pins are left, it lists them at the end, and ends with 6. A community base image is
+    pulled to read its contents (vLLM, FlashInfer, packages). A base image that is not pinned yet is pulled only if you
+    name its definition.
     """
     if merge_driver:
         return _drive(*merge_driver)
@@ -127,7 +127,7 @@ def _recover(context: Context, as_json: bool) -> int:
     print_result(f"images.lock records {count} again: {', '.join(map(str, result.images))}")
     if result.damaged:
         print_result(f"the damaged file was kept as {result.damaged}")
-    for title, lines in (("not known:", result.unknown), ("to check:", result.findings)):
+    for title, lines in (("unknown:", result.unknown), ("to check:", result.findings)):
         for line in (title, *(f"  {line}" for line in lines)) if lines else ():
             print_result(line)
     return code
@@ -221,12 +221,12 @@ def bases(context: Context, name: str, newest: int, platform: str | None, as_jso
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE…", shell_complete=names("definitions", "numbered"))
 @json_and_context
 def mirror(context: Context, images: tuple[str, ...], as_json: bool) -> None:
-    """Copy upstream images, before they vanish.
+    """Copy upstream images to your own registry.
 
     IMAGE is an adopted number, an image such as NAME:TAG or NAME@DAY, or a definition (its pinned base is copied).
-    The copy goes into the folder that `mirror:` in builder.yaml names. Without it, the copy goes below mirror/ in
-    the registry that `registry:` names. The copy has the same digest. If the original registry no longer has the
-    base, builds use the copy. `builder doctor --upstream` shows which images have vanished.
+    The copy goes into the folder that `mirror:` in builder.yaml names. Without `mirror:`, the copy goes below
+    mirror/ in the registry that `registry:` names. The copy has the same digest. If the original registry no longer has
+    the base, builds use the copy. `builder doctor --upstream` shows which images have vanished.
     """
     copies = []
     with progress.showing(f"copying {', '.join(images)}"):

@@ -55,7 +55,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     },
     "Go back": {
         "promote": ("pointers_cli", "promote", "Make an image the current one, and move `latest` to it."),
-        "pair": ("pointers_cli", "pair", "Serve a model with an image."),
+        "pair": ("pointers_cli", "pair", "Choose the image that serves a model."),
         "mark": ("pointers_cli", "mark", "Record how well an image works, or a model on its image."),
     },
     "Serve": {
@@ -66,15 +66,15 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "logs": ("serve_cli", "logs", "Show what a server prints."),
         "checkpoints": ("checkpoints_cli", "checkpoints", "Make the weights that a recipe serves, in recorded steps."),
         "download": ("transfers_cli", "download", "Download a model and its draft model, also to nodes."),
-        "export": ("recipes_cli", "export", "Export what serves a recipe or a model, for other tools."),
+        "export": ("recipes_cli", "export", "Export the server of a recipe or model for other tools."),
     },
-    "Look": {
+    "Inspect and measure": {
         "show": ("images_cli", "show", "Show everything that is in an image."),
         "diff": ("diff_cli", "diff", "Show what changed between two images."),
         "why": ("diff_cli", "why", "Show what changed since a model last worked."),
         "compare": ("measure_cli", "compare", "Check whether an image answers as well as another image."),
         "bisect": ("bisect_cli", "bisect", "Find the change that broke a model."),
-        "report": ("evidence_cli", "report", "Write one page that shows what serves what, and how well."),
+        "report": ("evidence_cli", "report", "Write one page on how well each image serves its models."),
         "bases": ("lock_cli", "bases", "Show the images of a registry by date, without pulling them."),
         "matrix": ("evidence_cli", "matrix", "Show which image goes with which model."),
         "prove": ("measure_cli", "prove", "Prove an image's chat templates and parsers, without a GPU."),
@@ -82,16 +82,16 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "probe": ("measure_cli", "probe", "Check a served model: tool calls, and checks of your own."),
     },
     "Several machines": {
-        "nodes": ("nodes_cli", "nodes", "Show which node has which image, and what it serves."),
+        "nodes": ("nodes_cli", "nodes", "Show which images each node has, and what each node serves."),
         "push": ("transfers_cli", "push", "Push numbered images to the registry."),
         "pull": ("transfers_cli", "pull", "Pull a numbered image from the registry."),
-        "mirror": ("lock_cli", "mirror", "Copy upstream images, before they vanish."),
+        "mirror": ("lock_cli", "mirror", "Copy upstream images to your own registry."),
         "copy": ("transfers_cli", "copy", "Copy a numbered image to other machines."),
         "export-image": ("transfers_cli", "export_image", "Write a numbered image into a file."),
         "import-image": ("transfers_cli", "import_image", "Import a numbered image from a file."),
     },
     "Housekeeping": {
-        "keep": ("pointers_cli", "keep", "Keep an image when others are pruned."),
+        "keep": ("pointers_cli", "keep", "Protect an image from `builder prune`."),
         "release": ("pointers_cli", "release", "Undo `builder keep`: let `builder prune` remove the image."),
         "prune": ("transfers_cli", "prune", "Remove images that are no longer needed, and build leftovers."),
         "verify": ("about_cli", "verify", "Compare images.lock with the engine and with the files."),
@@ -99,7 +99,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "advisories": ("about_cli", "advisories", "Show known problems, and the versions that they affect."),
         "explain": ("about_cli", "explain", "Explain an exit code or a key of a file."),
         "schema": ("about_cli", "schema", "Print the JSON Schema of a file, for editors."),
-        "completion": ("main", "completion", "Print what bash, zsh or fish needs to complete names."),
+        "completion": ("main", "completion", "Print the completion script for bash, zsh or fish."),
         "help": ("main", "help_", "Show the help of a command."),
     },
 }
@@ -182,8 +182,8 @@ class Commands(Group):
 def help_(words: tuple[str, ...]) -> None:
     """Show the help of a command.
 
-    `builder help COMMAND` equals `builder COMMAND --help`. COMMAND may have two words, such as `recipes check`. Without
-    COMMAND, the command lists all commands by purpose.
+    `builder help COMMAND` does the same as `builder COMMAND --help`. COMMAND may have two words, such as
+    `recipes check`. Without COMMAND, the command lists all commands by purpose.
     """
     cli.main([*words, "--help"], prog_name="builder", standalone_mode=False, terminal_width=_help_width())
 
@@ -191,7 +191,7 @@ def help_(words: tuple[str, ...]) -> None:
 @click.command()
 @click.argument("shell", type=WordChoice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what bash, zsh or fish needs to complete names.
+    """Print the completion script for bash, zsh or fish.
 
     \b
     bash   builder completion bash > ~/.local/share/bash-completion/completions/builder
@@ -382,9 +382,9 @@ _ADVICE: dict[int | None, str] = {
     errno.EDQUOT: _ROOM,
     errno.EROFS: "{folder} is mounted read-only: mount {folder} for writing, or move the project",
     errno.EIO: "check the disk that holds {folder} (`sudo dmesg` shows more)",
-    errno.EMFILE: "raise the limit of open files: `ulimit -n 4096`",
-    errno.EAGAIN: "your user has too many processes: stop some, or raise the limit: `ulimit -u 8192`",
-    errno.ENOMEM: "the machine has no memory left: stop programs that use much memory",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.EAGAIN: "your user has too many processes: stop some, or raise the limit (`ulimit -u`)",
+    errno.ENOMEM: "the machine is out of memory: stop programs that use a lot of memory",
     **dict.fromkeys(_NETWORK, "check the network"),
 }
 
@@ -438,5 +438,5 @@ def _access_advice(path: Path) -> str:
     mine = next((each for each in path.parents if each.lstat().st_uid == user), None)
     if theirs is None or mine is None or user == 0:
         return f"give your user access to {path}"
-    owner, back = f"uid {theirs.lstat().st_uid}", f"`sudo chown -R {user} {shell_word(mine)}`"
-    return f"{theirs} belongs to another user ({owner}), as after a run with sudo: {back} makes it yours"
+    problem = f"{theirs} belongs to another user (uid {theirs.lstat().st_uid}), as after a run with sudo"
+    return f"{problem}: change that with `sudo chown -R {user} {shell_word(mine)}`"

@@ -135,7 +135,7 @@ def print_comparison(compared: ComparedNumbers) -> None:
     print_result(f"{compared.second} compared with {compared.first}: {word}, after {rounds} of each in turn")
     rows = [(_name(figure.name, figure.at), *_compared(figure)) for figure in compared.figures]
     if rows:
-        output.print_table(("figure", "first", "second", "change", "band of noise", "n", "verdict"), rows)
+        output.print_table(("figure", "first", "second", "change", "confidence interval", "n", "verdict"), rows)
     for failure in compared.failures:
         print_result(f"  failed: {failure}", hanging=4)
     for change in compared.chosen:
@@ -318,7 +318,7 @@ text_options = together(
     metavar="A [B] [MODEL] [-- VLLM ARGUMENT…]",
     shell_complete=names("numbered", "models", "recipes"),
 )
-@set_option("Set a {KEY} in B's command. Repeatable.")
+@set_option("Set the placeholder {KEY} in B's command. Repeatable.")
 @click.option("--checkpoint", default="", metavar="NAME", help="Serve this checkpoint as B.")
 @click.option("--recipe", default="", metavar="FILE", shell_complete=names("recipes"), help="Serve B with this recipe.")
 @text_options
@@ -448,8 +448,8 @@ def print_likeness(kept: commands.comparing.KeptLikeness, folder: str) -> None:
         print_result(f"required: within {100 * kept.within:g} % ({word})")
     if likeness.verdict == "cannot tell":
         times = likeness.times * int(kept.outcome.sampling["times"])
-        enough = f"`--times {times}` uses enough texts to decide"
-        print_note(enough if times <= _MOST_TIMES else f"not even `--times {_MOST_TIMES}` uses enough texts to decide")
+        enough, most = f"`--times {times}` uses enough texts to decide", f"even `--times {_MOST_TIMES}` does not"
+        print_note(enough if times <= _MOST_TIMES else f"{most} use enough texts to decide")
     if kept.file:
         print_result(f"kept in {str(kept.file).removeprefix(folder).lstrip('/')}")
     print_line()

@@ -215,7 +215,7 @@ def _facts(listed: commands.mods.ListedMod) -> list[tuple[str, ...]]:
             ("from", f"{listed.origin.address}, commit {listed.origin.commit[:12]}"),
             ("edited", f"since it was copied: {', '.join(listed.edited)}" if listed.edited else ""),
         ]
-    return [("", name, value) for name, value in (*facts, ("used by", ", ".join(users) or "nobody")) if value]
+    return [("", name, value) for name, value in (*facts, ("used by", ", ".join(users) or "nothing")) if value]
 
 
 @mods.command()
@@ -227,7 +227,7 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
 
     Each MOD (default: all) is tested on the pins of every recipe and definition that uses it. An unused mod is tested
     on the definitions that contain the packages that it changes. The command resolves nothing. It needs the engine
-    only for packages of a base image, which must be in the engine: a build pulls it.
+    only for packages of a base image. The engine must already have that image; a build pulls it.
 
     With --against, each mod is tested on other versions. 0.20.0 is a released wheel of vLLM. v0.20.0, main or a commit
     comes from vLLM's repository. transformers=5.1.0 is a version of another package. Commas separate several versions:
@@ -270,7 +270,7 @@ def pin(context: Context, mod: str) -> None:
 @click.argument("name")
 @pass_context
 def new(context: Context, name: str) -> None:
-    """Create a working mod with a test. Every key is explained."""
+    """Create a mod that works, with a test and a comment on every key."""
     files = commands.mods.new_mod(context.project, name)
     for file in files:
         print_result(context.project.relative(file))

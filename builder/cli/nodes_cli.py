@@ -32,7 +32,7 @@ _timeout_option = click.option(
 @_timeout_option
 @json_and_context
 def nodes(context: Context, timeout: int | None, as_json: bool) -> None:
-    """Show which node has which image, and what it serves.
+    """Show which images each node has, and what each node serves.
 
     A `latest` is stale if it is not this project's current number. A container is stale if its model is now paired with
     another image. The command asks all nodes at once. It ends with 1 if a node did not answer.

@@ -235,7 +235,7 @@ serve_options = together(
         help="Use this share of the GPU's memory.",
     ),
     click.option("--max-model-len", type=click.IntRange(min=1), metavar="N", help="Limit the context to N tokens."),
-    set_option("Set a {KEY} of the command."),
+    set_option("Set the placeholder {KEY} in the recipe's command. Repeatable."),
 )
 node_options = together(
     repeated(

@@ -65,15 +65,15 @@ evidence_options = together(
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
 @evidence_options
 @click.option(
-    "--checkpoint", metavar="NAME[@REVISION]", shell_complete=names("checkpoints"), help="Serve these weights."
+    "--checkpoint", metavar="NAME[@REVISION]", shell_complete=names("checkpoints"), help="Serve this checkpoint."
 )
 @json_and_context
 def pair(
     context: Context, model: str, image: str, force: bool, note: str, checkpoint: str | None, as_json: bool
 ) -> None:
-    """Serve a model with an image.
+    """Choose the image that serves a model.
 
-    Other models stay where they are. To go back: `builder rollback MODEL`.
+    Other models keep their images. To go back: `builder rollback MODEL`.
     """
     result = commands.pointing.pair_model(
         context.workspace(), model, image, force=force, note=note, checkpoint=checkpoint
@@ -93,7 +93,7 @@ def pair(
         add = f"`builder pair RECIPE {result.image}`"
         print_result(f"  recipe: {result.recipe}" if result.recipe else f"  no recipe; to add one: {add}")
     elif weights:
-        # A rollback would go to another image, so show the way back to the previous weights here.
+        # A rollback would go to another image, so print the command that restores the previous weights.
         before, same = weights.before, f"{result.model} with {result.image}"
         print_result(f"{same}: {output.moved(before.short if before else 'its own weights', weights.now.short)}")
         if before:
@@ -153,7 +153,7 @@ def _keeping(name: str, text: str, *, kept: bool) -> click.Command:
     return command
 
 
-_KEEP = """Keep an image when others are pruned.
+_KEEP = """Protect an image from `builder prune`.
 
 A model or a recipe means the image that serves it. An image without a number means the current image.
 """

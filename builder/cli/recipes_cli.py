@@ -44,7 +44,7 @@ def list_(context: Context, as_json: bool) -> None:
         print_json({"recipes": list(map(_row_document, rows))})
         return
     if engine_error:
-        print_note(f"no engine answers, so the states are unknown: {engine_error}")
+        print_note(f"the engine does not answer, so the states are unknown: {engine_error}")
     if rows:
         output.print_table(("RECIPE", "IMAGE", "STATE", "MODEL"), [_row(row) for row in rows])
     else:
@@ -68,7 +68,7 @@ def show(context: Context, /, recipe: str, as_json: bool, **chosen: Any) -> None
         print_json({**_row_document(shown.row), "note": shown.note, "command": command, "nodes": shown.nodes})
         return
     if engine_error:
-        print_note(f"no engine answers, so the image's state is unknown: {engine_error}")
+        print_note(f"the engine does not answer, so the image's state is unknown: {engine_error}")
     if shown.row.checked.recipe is not None:
         output.print_facts(_facts(shown.row.checked.recipe, shown.row, shown.command, shown.origin))
     if shown.note:
@@ -138,7 +138,7 @@ def add(
     if lacking and not with_mods:
         print_note(f"the recipe names mods that the project lacks: {lacking}; --with-mods copies them as well")
     if shipped and not with_mods:
-        print_note(f"the project keeps what came with builder: {shipped}; --with-mods copies the repository's version")
+        print_note(f"the project keeps mods that came with builder: {shipped}; --with-mods copies the repository's")
     if code == 0:
         taken = mods_cli.offer_mods(context.project, planned.missing) if sys.stdin.isatty() else ()
         for mod, remedy in planned.missing.items():
@@ -223,7 +223,7 @@ def _summary(checked: Sequence[CheckedRecipe]) -> str:
     noted = sum(bool(recipe.notes) for recipe in checked if not recipe.problems)
     with_notes = "" if not noted else ", with notes" if noted == well else f", {noted} of them with notes"
     if not broken:
-        return f"all is well{with_notes}"
+        return f"no problems{with_notes}"
     problems = words.counted(sum(len(recipe.problems) for recipe in broken), "problem")
     return f"{problems} in {len(broken)} of them" + (f"; the other {well} can be served{with_notes}" if well else "")
 
@@ -294,7 +294,7 @@ def _row_document(row: RecipeRow) -> dict[str, Any]:
 
 _LINES = "\n".join(f"{name:<10}   {line}" for name, line in FORMATS.items())
 _HELP = f"""\
-Export what serves a recipe or a model, for other tools.
+Export the server of a recipe or model for other tools.
 
 \b
 {_LINES}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     flag_value="-",
     type=click.Path(dir_okay=False, allow_dash=True),
     metavar="[FILE]",
-    help="Write a report on a crash, which can be posted, to FILE. Without FILE, print the report.",
+    help="Write a crash report to FILE, without secrets or names. Without FILE, print the report.",
 )
 @pass_context
 def logs(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     "--as", "repository", metavar="REPOSITORY", help="Number the image in this repository instead of its own."
 )
 @repeated("--model", "models", metavar="MODEL", help="Pair this model with the image. Repeatable.")
-@without("--no-promote", "promote", "Do not make the image current, unless no image of its repository is.")
+@without("--no-promote", "promote", "Do not make the image current if its repository already has a current image.")
 @json_and_context
 def adopt(
     context: Context, image: str, repository: str | None, models: tuple[str, ...], promote: bool, as_json: bool
@@ -34,7 +34,7 @@ def adopt(
 
     IMAGE is a name, a digest or an id in the engine. Nothing is built or copied. The image gets the next number of its
     repository and becomes the current image. A container without a network reads the contents of the image. An image
-    without vLLM cannot serve a model: with --model, nothing is recorded.
+    without vLLM cannot serve a model, so --model refuses it.
     """
     with progress.showing(f"reading {image}"):
         result = commands.keeping.adopt_image(context.workspace(), image, repository, models, promote=promote)
@@ -129,7 +129,7 @@ def _print_plan(pruning: PrunePlan) -> None:
     print_line()
     going = [(str(image.name), words.ago_text(image.built), words.size_text(image.frees)) for image in pruning.going]
     if going:
-        output.print_table(("GOES", "BUILT", "FREES"), going)
+        output.print_table(("TO REMOVE", "BUILT", "FREES"), going)
     for image in pruning.going:
         if image.holder:
             print_result(f"{image.name} is only recorded as pruned, because {image.holder} also has it")

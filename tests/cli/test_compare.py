@@ -52,7 +52,11 @@ def test_more_texts_are_counted_from_the_texts_of_this_run(capsys: pytest.Captur
     total = likeness.totals[0]
     twice = replace(total.compared, verdict="cannot tell", needed=2 * total.texts)
     result = kept(first, replace(likeness, verdict="cannot tell", totals=(replace(total, compared=twice),)))
-    for times, said in ((1, "`--times 2` uses enough"), (3, "`--times 6` uses enough"), (60, "not even `--times 100`")):
+    for times, said in (
+        (1, "`--times 2` uses enough"),
+        (3, "`--times 6` uses enough"),
+        (60, "even `--times 100` does not"),
+    ):
         outcome = replace(result.outcome, sampling={**result.outcome.sampling, "times": times})
         measure_cli.print_likeness(replace(result, outcome=outcome), "")
         assert said in capsys.readouterr().err

@@ -413,8 +413,8 @@ def test_whatever_the_system_says_is_no_bug(tmp_path: Path, number: int) -> None
         (errno.EDQUOT, "make room (`df -h {folder}`"),
         (errno.EIO, "check the disk that holds {folder}"),
         (errno.EROFS, "{folder} is mounted read-only"),
-        (errno.EMFILE, "`ulimit -n 4096`"),
-        (errno.ENOMEM, "the machine has no memory left"),
+        (errno.EMFILE, "raise the limit of open files (`ulimit -n`)"),
+        (errno.ENOMEM, "the machine is out of memory"),
         (errno.ECONNRESET, "check the network"),
         (errno.EISDIR, "check {folder}"),
     ],
@@ -448,7 +448,7 @@ def test_files_of_root_in_a_users_project_are_told_with_the_way_back(
     assert failure is not None
     assert failure.hint == (
         f"{work} belongs to another user (uid 0), as after a run with sudo: "
-        f"`sudo chown -R 4321 {work.parent}` makes it yours; then run the command again"
+        f"change that with `sudo chown -R 4321 {work.parent}`; then run the command again"
     )
     users[work] = 4321
     failure = main.translate(denied)

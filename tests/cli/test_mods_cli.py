@@ -196,7 +196,7 @@ def test_a_recipe_brings_its_own_mod_in_place_of_a_shipped_one(typed: Typed) -> 
     typed.ship()
     recipe = f"{typed.url}//recipes/chat.yaml"
     output = typed.run("recipes", "add", recipe)
-    assert "the project keeps what came with builder: house; --with-mods copies the repository's version" in output
+    assert "the project keeps mods that came with builder: house; --with-mods copies the repository's" in output
     assert (typed.project.mods / "house/ours.jinja").exists()
     output = typed.run("recipes", "add", recipe, "--with-mods")
     assert "replaces the copy that came with builder, which nobody edited" in output

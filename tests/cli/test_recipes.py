@@ -48,7 +48,7 @@ def test_list_shows_what_serves_each(project: Project) -> None:
         "chat    small:1  unknown, paired      Org/Model-1B",
         "tiny    small:2  unknown, not paired  Org/Other",
     ]
-    assert "no engine answers" in done.stderr
+    assert "the engine does not answer" in done.stderr
     document = json.loads(run(project, "recipes", "list", "--json").stdout)
     assert document["schema_version"] == 1
     assert [(row["file"], row.get("model"), row.get("image"), row["state"]) for row in document["recipes"]] == [
@@ -127,7 +127,7 @@ def test_check_ends_with_2_where_something_is_wrong(project: Project, tmp_path: 
     done = run(project, "recipes", "check")
     assert done.stdout.splitlines() == [
         "recipes/chat.yaml:6:1: note: builder ignores build_args: --tf5",
-        "1 recipe checked: all is well, with notes",
+        "1 recipe checked: no problems, with notes",
     ]
     projects.write(tmp_path / "shared/a.yaml", "name: x\ncontainer: small\ncommand: |\n  x \\\n  --y “1”\n")
     projects.write(tmp_path / "shared/b.yaml", "name: x\ncontainer: small\ncommand: x {y}\n")
@@ -237,7 +237,7 @@ def test_an_exported_recipe_serves_the_same_here(project: Project) -> None:
     locks.write(project, (1, 2), current=2, paired=1, template="sha256:" + "0" * 64)
     file = project.recipes / "exported.yaml"
     run(project, "export", "chat", "--format", "recipe", "--output", str(file))
-    assert run(project, "recipes", "check", "exported").stdout == "1 recipe checked: all is well\n"
+    assert run(project, "recipes", "check", "exported").stdout == "1 recipe checked: no problems\n"
     shown, exported = (
         json.loads(run(project, "recipes", "show", name, "--json").stdout) for name in ("chat", "exported")
     )

@@ -188,7 +188,7 @@ def test_pull_requests_come_go_and_are_frozen_anew(numbers: Kept, vllm: Vllm) ->
         ("8", "changed"),
         ("9", "added"),
     ]
-    assert "\npatches of sources\n  vllm pull request 7  removed\n  vllm pull request 8  changed" in said(
+    assert "\nsource patches\n  vllm pull request 7  removed\n  vllm pull request 8  changed" in said(
         numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2"
     )
 

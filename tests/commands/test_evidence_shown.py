@@ -207,7 +207,7 @@ def test_show_has_the_figures_with_their_spread_and_what_did_not_pass(project: P
     add(project, SECOND, bench("fail"))
     shown = run(project, "show", "small:2")
     assert re.search(r"quick: tg at depth 32768, concurrency 1 +51\.2 tokens/s +± 1\.26 \(2\.5%\) of 3", shown)
-    assert re.search(r"quick: memory_floor +2\.0 GB +of one value", shown)
+    assert re.search(r"quick: memory_floor +2\.0 GB +one value", shown)
     assert "calls, step 9 of 12: two of it:" in shown
 
 

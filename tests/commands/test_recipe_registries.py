@@ -382,4 +382,4 @@ def test_a_recipe_is_converted_and_back(tmp_path: Path) -> None:
     assert len({command.render_command(each, {}).words for each in loaded}) == 1
     assert "already has version 2" in builder(project, "recipes", "convert", "two", "--to", "2", code=2)
     assert "no such file or recipe" in builder(project, "recipes", "convert", "nothing", code=2)
-    assert "all is well" in builder(project, "recipes", "check")
+    assert "no problems" in builder(project, "recipes", "check")

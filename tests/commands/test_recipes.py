@@ -436,7 +436,7 @@ def test_a_recipe_from_a_page_is_corrected_shown_and_checked(tmp_path: Path) -> 
     assert "  -\u2013port {port}" in told
     assert "  +  --port {port} \\" in told
     assert "recipes/fast.yaml was written" in told
-    assert "1 recipe checked: all is well" in told
+    assert "1 recipe checked: no problems" in told
     assert (project.recipes / "fast.yaml").read_text(encoding="utf-8") == TYPED
     assert post.read_text(encoding="utf-8") == FROM_A_FORUM
     assert load_recipe(project, project.recipes / "fast.yaml").model == "Intel/Qwen3.5-122B-A10B-int4-AutoRound"

@@ -71,7 +71,7 @@ def test_what_passes_its_probes_is_promoted_and_served(kitchen: Kitchen, builder
     assert [run.verdict for run in run_record.of_image(kitchen.project, now) if run.kind == "probe"] == ["pass"]
     assert not candidates(endpoint, kitchen)
     again = builder("upgrade", MODEL).stdout
-    assert "nothing is newer: the sources were resolved again, and a build would make" in again
+    assert "nothing is newer: a build from the latest sources would make" in again
     assert upgrade_journal.journal_of(kitchen.project, MODEL).read() is None
     builder("rollback", "chat")
     assert paired(kitchen) == before

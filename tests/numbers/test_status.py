@@ -135,7 +135,7 @@ def test_without_an_engine_the_numbers_are_listed_and_their_states_unknown(proje
         ("small:2", "unknown", True, []),
         ("small:1", "unknown", False, [locks.MODEL]),
     ]
-    assert "no engine answers" in run_command(project, "list", environ=WITHOUT_ENGINE).stderr
+    assert "the engine does not answer" in run_command(project, "list", environ=WITHOUT_ENGINE).stderr
 
 
 def test_numbers_are_listed_by_repository_the_latest_first_with_their_models_in_order(project: Project) -> None:
