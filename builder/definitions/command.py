@@ -53,12 +53,9 @@ def values(words: Sequence[str], name: str) -> tuple[str, ...]:
     result: tuple[str, ...] = ()
     for at, word in enumerate(words):
         option, sign, value = word.partition("=")
-        if _spelled(option) != _spelled(name):
-            continue
-        if sign:
-            result = (value,)
-        else:
-            result = tuple(takewhile(lambda following: not following.startswith("-"), words[at + 1 :]))
+        if _spelled(option) == _spelled(name):
+            following = takewhile(lambda each: not each.startswith("-"), words[at + 1 :])
+            result = (value,) if sign else tuple(following)
     return result
 
 

@@ -34,7 +34,7 @@ def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
     collected = [*command.command_problems(recipe)]
     if not collected:
         words = command.unchecked_words(recipe)
-        collected += _without_value(recipe, words)
+        collected += (*_without_value(recipe, words), *_no_program(recipe, words))
     if not collected:
         collected += (*command.name_problems(recipe, words), *command.number_problems(recipe, words))
         collected += json_problems(recipe, words)
@@ -56,6 +56,19 @@ def _without_value(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
         if named := re.fullmatch(recipe_v2.NAMED, used.value or ""):
             message = f"there is no value for {{{named[1]}}} of {used.option}: set `{named[1]}` under `defaults`"
             yield Problem(command.of_value(recipe, used), message)
+
+
+def _no_program(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
+    """A problem for a command that no container can start: a command for the shell of a machine, or one without its
+    program."""
+    first, advice = next(iter(words), ""), "write `vllm serve` before it"
+    if first in {"docker", "podman", "nerdctl"}:
+        advice = "it runs inside the container, so write only `vllm serve MODEL` and its options"
+    elif first in {"$", "#", ">"}:
+        advice = "remove the prompt of the shell"
+    elif first not in {"serve", recipe.model} and not first.startswith("-"):
+        return
+    yield Problem(command.of_text(recipe, first), f"the command begins with `{first}`: {advice}")
 
 
 def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
