@@ -96,7 +96,11 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
             message = f"{name} looks like a secret; remove it here, and pass it with `--env {name}`"
             collected.append(Problem(recipe.location("env", name), message))
     with suppress(BuilderError):  # a command that cannot be read is reported as a problem
-        for used in command.options(command.unchecked_words(recipe)):
+        words = command.unchecked_words(recipe)
+        if command.option(words, "--config") and not (command.option(words, "--port") and command.model(words)):
+            message = "builder does not read the file of `--config`: write the model and `--port` into the command, too"
+            collected.append(Problem(command.of_text(recipe, "--config"), message))
+        for used in command.options(words):
             value, name = used.value or "", command.name_of(used.option).replace("-", "_")
             if len(value) >= _SHORTEST_SECRET and not re.search(r"[$`]", value) and redaction.looks_secret(name, value):
                 message = f"the value of {used.option} looks like a secret; remove it here"

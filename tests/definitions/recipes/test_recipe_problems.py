@@ -71,6 +71,18 @@ def test_a_command_that_no_container_can_start_is_a_problem(
     assert wrong == [f"recipes/r.yaml:5:{column}: the command begins with {message}"]
 
 
+def test_a_file_of_options_is_not_read(project: Project) -> None:
+    note = "builder does not read the file of `--config`: write the model and `--port` into the command, too"
+    for written in (
+        "vllm serve --config /x.yaml",
+        "vllm serve Org/M --config=/x.yaml",
+        "vllm serve --config /x --port 1",
+    ):
+        (found,) = notes(project, f"{HEAD}command: {written}\n")
+        assert found == f"recipes/r.yaml:3:{written.index('--config') + 10}: {note}"
+    assert not notes(project, f"{HEAD}command: vllm serve Org/M --config /x.yaml --port 1\n")
+
+
 @pytest.mark.parametrize(
     "written", ["/app/start.sh --port 1", "exec vllm serve x", "X=1 vllm serve x", "python3 -m server", '"$SERVER" x']
 )
