@@ -39,17 +39,23 @@ LOOPBACK = "127.0.0.1"
 
 def option(words: Sequence[str], *names: str) -> str | None:
     """The value of an option with one of ``names`` in ``words``; the last one if it is repeated."""
-    return next((used.value for used in reversed([*options(words)]) if used.option in names), None)
+    spelled = {*map(_spelled, names)}
+    return next((used.value for used in reversed([*options(words)]) if _spelled(used.option) in spelled), None)
+
+
+def _spelled(option: str) -> str:
+    """The option as vLLM reads it: ``--max_model_len`` is ``--max-model-len``."""
+    return option.replace("_", "-") if option.startswith("--") else option
 
 
 def values(words: Sequence[str], name: str) -> tuple[str, ...]:
     """The values of an option with several values: everything up to the next option."""
     result: tuple[str, ...] = ()
     for at, word in enumerate(words):
-        if word.startswith(f"{name}="):
-            result = (word.partition("=")[2],)
-        elif word == name:
-            result = tuple(takewhile(lambda following: not following.startswith("-"), words[at + 1 :]))
+        option, sign, value = word.partition("=")
+        if _spelled(option) == _spelled(name):
+            following = takewhile(lambda each: not each.startswith("-"), words[at + 1 :])
+            result = (value,) if sign else tuple(following)
     return result
 
 
@@ -85,7 +91,7 @@ def reached_at(host: str | None) -> str:
 def parallelism(words: Sequence[str]) -> dict[str, int]:
     """The parallel sizes in the words, by their short names ``tp``, ``pp`` and ``dp``; without sizes that only the
     shell knows."""
-    names = {short: (f"-{short}", f"--{name}", f"--{name.replace('-', '_')}") for short, name in _COUNTS.items()}
+    names = {short: (f"-{short}", f"--{name}") for short, name in _COUNTS.items()}
     texts = {short: option(words, *spellings) or "" for short, spellings in names.items()}
     return {short: size for short, text in texts.items() if (size := whole_number(text)) is not None}
 
@@ -95,10 +101,11 @@ def without(words: Sequence[str], name: str) -> tuple[str, ...]:
     kept: list[str] = []
     waiting = iter(words)
     for word in waiting:
-        if word == name:
-            next(waiting, None)
-        elif not word.startswith(f"{name}="):
+        option, sign, _ = word.partition("=")
+        if _spelled(option) != _spelled(name):
             kept.append(word)
+        elif not sign:
+            next(waiting, None)
     return tuple(kept)
 
 

@@ -282,9 +282,9 @@ def require_values(options: ContainerOptions, environ: Mapping[str, str]) -> Non
 GIB = 1 << 30
 # vLLM's default (vllm/config/cache.py); 0.9 in older releases.
 DEFAULT_SHARE = 0.92
-_SHARE = ("--gpu-memory-utilization", "--gpu_memory_utilization")
+_SHARE = "--gpu-memory-utilization"
 # The option of the community's mod gpu-mem-util-gb.
-_GIBIBYTES = ("--gpu-memory-utilization-gb", "--gpu_memory_utilization_gb")
+_GIBIBYTES = "--gpu-memory-utilization-gb"
 
 
 @dataclass(frozen=True)
@@ -304,9 +304,9 @@ class GpuMemory:
 
 def read_gpu_memory(words: Sequence[str]) -> GpuMemory | None:
     """The memory that a command requests; None if only the shell knows it, or if no model is served."""
-    if (amount := command.option(words, *_GIBIBYTES)) is not None:
+    if (amount := command.option(words, _GIBIBYTES)) is not None:
         return GpuMemory(gibibytes=_number(amount)) if _number(amount) else None
-    if (share := command.option(words, *_SHARE)) is not None:
+    if (share := command.option(words, _SHARE)) is not None:
         return GpuMemory(_number(share)) if _number(share) else None
     return GpuMemory(DEFAULT_SHARE) if command.model(words) is not None else None
 

@@ -360,9 +360,11 @@ def build_jobs(settings: Mapping[str, str]) -> int | None:
 def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefinition:
     build_jobs(overrides.args)
     own = {key: yaml_file.load(value, "--set") for key, value in overrides.args.items() if key in definition.args}
-    if wrong := [key for key, value in own.items() if not isinstance(value, ArgumentValue)]:
-        text = f"{wrong[0]}={overrides.args[wrong[0]]}"
-        raise UsageError(f"`--set {text}`: expected a single value, not a list or mapping")
+    for key, value in own.items():
+        # A line break would begin another instruction of the Dockerfile.
+        if not isinstance(value, ArgumentValue) or re.search(r"[\x00-\x1f\x7f]", str(value)):
+            shown = f"{key}={overrides.args[key]}"
+            raise UsageError(f"`--set {shown}`: expected a single value on one line, not a list or mapping")
     # The number does not change the image: it is an argument only for templates that contain it in their own text.
     if BUILD_JOBS not in definition.template:
         own.pop(BUILD_JOBS, None)

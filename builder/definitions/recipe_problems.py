@@ -34,7 +34,7 @@ def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
     collected = [*command.command_problems(recipe)]
     if not collected:
         words = command.unchecked_words(recipe)
-        collected += _without_value(recipe, words)
+        collected += (*_without_value(recipe, words), *_no_program(recipe, words))
     if not collected:
         collected += (*command.name_problems(recipe, words), *command.number_problems(recipe, words))
         collected += json_problems(recipe, words)
@@ -56,6 +56,19 @@ def _without_value(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
         if named := re.fullmatch(recipe_v2.NAMED, used.value or ""):
             message = f"there is no value for {{{named[1]}}} of {used.option}: set `{named[1]}` under `defaults`"
             yield Problem(command.of_value(recipe, used), message)
+
+
+def _no_program(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
+    """A problem for a command that no container can start: a command for the shell of a machine, or one without its
+    program."""
+    first, advice = next(iter(words), ""), "write `vllm serve` before it"
+    if first in {"docker", "podman", "nerdctl"}:
+        advice = "it runs inside the container, so write only `vllm serve MODEL` and its options"
+    elif first in {"$", "#", ">"}:
+        advice = "remove the prompt of the shell"
+    elif first not in {"serve", recipe.model} and not first.startswith("-"):
+        return
+    yield Problem(command.of_text(recipe, first), f"the command begins with `{first}`: {advice}")
 
 
 def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
@@ -83,7 +96,11 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
             message = f"{name} looks like a secret; remove it here, and pass it with `--env {name}`"
             collected.append(Problem(recipe.location("env", name), message))
     with suppress(BuilderError):  # a command that cannot be read is reported as a problem
-        for used in command.options(command.unchecked_words(recipe)):
+        words = command.unchecked_words(recipe)
+        if command.option(words, "--config") and not (command.option(words, "--port") and command.model(words)):
+            message = "builder does not read the file of `--config`: write the model and `--port` into the command, too"
+            collected.append(Problem(command.of_text(recipe, "--config"), message))
+        for used in command.options(words):
             value, name = used.value or "", command.name_of(used.option).replace("-", "_")
             if len(value) >= _SHORTEST_SECRET and not re.search(r"[$`]", value) and redaction.looks_secret(name, value):
                 message = f"the value of {used.option} looks like a secret; remove it here"

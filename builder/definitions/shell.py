@@ -228,7 +228,8 @@ class _Reader:
     """One pass over a text by the rules of https://www.gnu.org/software/bash/manual/bash.html#Quoting. ``stack`` holds
     the open constructs with their places: quotes, substitutions, and ``opaque``, which never ends, since only bash can
     tell where. ``documents`` match the last lines of here-documents whose texts are to come; ``cut_off`` has the places
-    of options that no backslash joins to their command."""
+    of options that no backslash joins to their command. ``in_list`` is true in the list of a variable (``ARGS=(…)``),
+    which may have many lines."""
 
     def __init__(self, units: tuple[Unit, ...]) -> None:
         self.units = units
@@ -239,6 +240,7 @@ class _Reader:
         self.wrong: list[CommandProblem] = []
         self.documents: list[re.Pattern[str]] = []
         self.cut_off: list[int] = []
+        self.in_list = False
 
     def read(self) -> ParsedCommand:
         # The `)` of a case pattern would end the enclosing substitution.
@@ -404,7 +406,7 @@ class _Reader:
             self._leave_out(last.end() if last else len(self.text), "opaque")
         self.documents.clear()
         option = _OPTION_LINE.match(self.text, self.at)
-        if option and any(token.kind in {"text", "mark"} for token in self.tokens):
+        if option and not self.in_list and any(token.kind in {"text", "mark"} for token in self.tokens):
             self.cut_off.append(option.end())
 
     def _dollar(self, following: str) -> None:
@@ -427,6 +429,8 @@ class _Reader:
         elif char + following in {"<<", "(("}:
             self._open("opaque", 2)
         else:
+            if char in "()":
+                self.in_list = char == "(" and self.text[self.at - 1 : self.at] == "="
             self._put("operator")
 
 

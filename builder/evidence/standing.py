@@ -350,7 +350,7 @@ def _plain(value: str) -> str:
 def _mounted_template(project: Project, used: Recipe, words: Sequence[str], environ: Mapping[str, str]) -> str | None:
     """The digest of the chat template, if the recipe mounts it from this machine or has it in its command. None for a
     template in the image or model."""
-    value = command.option(words, "--chat-template", "--chat_template")
+    value = command.option(words, "--chat-template")
     if not value:
         return None
     if "{" in value or "\n" in value:

@@ -290,6 +290,20 @@ def test_overrides_replace_the_values_of_the_file(tmp_path: Path) -> None:
     assert (loaded.platform, loaded.args) == ("linux/arm64", {"greeting": 16})
 
 
+def test_an_argument_with_a_line_break_is_refused_because_it_would_begin_another_instruction(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    image_file = tmp_path / "dockerfiles/small/image.yaml"
+    with pytest.raises(UsageError, match="expected a single value on one line"):
+        image.load_chain(project, "small", "linux/amd64", image.Overrides(None, {"greeting": r'"a\nUSER b"'}))
+    projects.write(image_file, image_file.read_text(encoding="utf-8").replace("hello", r'"a\nUSER b"'))
+    with pytest.raises(FileProblemsError) as raised:
+        image.load_image(project, "small", "linux/amd64")
+    assert raised.value.message == (
+        'dockerfiles/small/image.yaml:5:8: `args.greeting`: "a\\nUSER b" does not have the expected form; '
+        "expected: text on one line, a number, or true or false"
+    )
+
+
 def test_a_number_of_jobs_is_no_argument_but_of_a_template_that_takes_it_itself(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     image_file = tmp_path / "dockerfiles/small/image.yaml"

@@ -532,6 +532,8 @@ def test_the_port(words: str, port: int | None) -> None:
         ("vllm serve Org/M", "Org/M", ("Org/M",)),
         ("vllm serve Org/M --served-model-name a b --port 1", "Org/M", ("a", "b")),
         ("vllm serve Org/M --served-model-name=a", "Org/M", ("a",)),
+        ("vllm serve Org/M --served_model_name a b --port 1", "Org/M", ("a", "b")),
+        ("vllm serve Org/M --served_model_name=a", "Org/M", ("a",)),
         ("python3 -m vllm.entrypoints.openai.api_server --model Org/M", "Org/M", ("Org/M",)),
         ("vllm serve --port 1", None, ()),
         ("uvicorn server:app", None, ()),
@@ -548,6 +550,11 @@ def test_an_option_has_the_value_that_counts() -> None:
     assert command.option(words, "--b", "-b") == "3"
     assert command.option(words, "--c") is None
     assert command.option(words, "--d") is None
+    # vLLM reads both spellings.
+    assert command.option(["--max_model_len", "1", "--max-model-len=2"], "--max-model-len") == "2"
+    assert command.option(["--max-model-len", "1"], "--max_model_len") == "1"
+    assert command.option(["-a_b", "1"], "-a-b") is None
+    assert command.without(["x", "--master_port", "1", "--master_port=2", "y"], "--master-port") == ("x", "y")
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,46 @@ def test_every_problem_has_its_location(project: Project) -> None:
     assert problems(project, BROKEN) == [NO_VALUE]
 
 
+@pytest.mark.parametrize(
+    ("written", "column", "message"),
+    [
+        ("--model Org/M --port 1", 3, "`--model`: write `vllm serve` before it"),
+        ("serve Org/M --port 1", 3, "`serve`: write `vllm serve` before it"),
+        ("Org/M --port 1", 3, "`Org/M`: write `vllm serve` before it"),
+        ("$ vllm serve Org/M --port 1", 3, "`$`: remove the prompt of the shell"),
+        (
+            "cd /x && docker run -p 8000:8000 vllm/vllm-openai vllm serve Org/M",
+            12,
+            "`docker`: it runs inside the container, so write only `vllm serve MODEL` and its options",
+        ),
+    ],
+)
+def test_a_command_that_no_container_can_start_is_a_problem(
+    project: Project, written: str, column: int, message: str
+) -> None:
+    wrong = problems(project, f"{HEAD}model: Org/M\ncommand: |\n  {written}\n")
+    assert wrong == [f"recipes/r.yaml:5:{column}: the command begins with {message}"]
+
+
+def test_a_file_of_options_is_not_read(project: Project) -> None:
+    note = "builder does not read the file of `--config`: write the model and `--port` into the command, too"
+    for written in (
+        "vllm serve --config /x.yaml",
+        "vllm serve Org/M --config=/x.yaml",
+        "vllm serve --config /x --port 1",
+    ):
+        (found,) = notes(project, f"{HEAD}command: {written}\n")
+        assert found == f"recipes/r.yaml:3:{written.index('--config') + 10}: {note}"
+    assert not notes(project, f"{HEAD}command: vllm serve Org/M --config /x.yaml --port 1\n")
+
+
+@pytest.mark.parametrize(
+    "written", ["/app/start.sh --port 1", "exec vllm serve x", "X=1 vllm serve x", "python3 -m server", '"$SERVER" x']
+)
+def test_any_other_program_may_serve(project: Project, written: str) -> None:
+    assert not problems(project, f"{HEAD}model: Org/M\ncommand: |\n  {written}\n")
+
+
 @pytest.mark.slow
 def test_json_that_is_nested_too_deep_ends_no_check(project: Project) -> None:
     text = "'" + '{{"a": ' * 5000 + "1" + "}}" * 5000 + "'"

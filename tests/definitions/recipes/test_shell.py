@@ -244,6 +244,12 @@ def test_a_comment_that_no_option_follows_ends_the_command_as_in_bash() -> None:
     assert len(parsed.commands) == 2
 
 
+def test_the_list_of_a_variable_has_options_on_lines_of_their_own() -> None:
+    text = 'ARGS=(\n  --port 8000 # one\n  --x "$(y)"\n)\nARGS+=(\n  --z\n)\nvllm serve x $ARGS\n'
+    assert not scan(text).wrong
+    assert [problem.offset for problem in scan(f"{text}  --a\n").wrong] == [len(text) + 2]
+
+
 def test_what_makes_no_sense_is_reported_with_its_offset() -> None:
     text = "vllm serve x\n  --a 1 \\ \n  --b 'c"
     parsed = scan(text)
