@@ -208,7 +208,7 @@ def _changes(tally: _Tally, reference: Reference) -> Iterator[Finding]:
         elif before == now:
             is_turn = key.startswith("turn/")
             text = (
-                "the text is the same, but a stream differs in its pieces, ids or early ends"
+                "a stream has the same text in other pieces"
                 if is_turn
                 else "the text is the same, but the tokens differ"
             )
