@@ -1,13 +1,14 @@
 """A table of the parsers that a vLLM registers, by what proves them, and of the mutants that a proof notices.
 
-    python -m benchmarks.parser_mutants PYTHON [--pairs FILE] [--count 300] [--seed 1] [--folder FOLDER]
+    python -m benchmarks.parser_mutants PYTHON [--pairs FILE] [--count 300] [--seed 1] [--templates 1] [--folder FOLDER]
 
 PYTHON is a Python with vLLM. The parsers are changed only in memory. Each parser reads a small template of
 tests/lab/prove/formats.py, and the templates in FILE; its lines are `TOOL REASONING TEMPLATE`, with `-` for no parser.
 A mutant has one change in a line that the reading of a turn reaches: a flipped comparison, a slice or number that is
-off by one, a dropped statement, or a swapped mark. The mutants are spread evenly over the files. A mutant is noticed
-alone if the proof no longer passes. It is noticed beside the number before if an answer has changed. The list of
-tests/mutation/equivalent_parsers.yaml says of survivors why no turn can show them, or which turn would.
+off by one, a dropped statement, or a swapped mark. The mutants are spread evenly over the files. One of the templates
+that reach its line reads a mutant; with `--templates N`, others follow until one of at most N notices it. A mutant is
+noticed alone if the proof no longer passes. It is noticed beside the number before if an answer has changed. The list
+of tests/mutation/equivalent_parsers.yaml says of survivors why no turn can show them, or which turn would.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from builder.base import yaml_file
+from builder.base.words import counted
 from builder.lab.prove import conversations, front_end, judging
 from builder.lab.prove.conversations import Conversation
 from builder.lab.prove.front_end import Setup
@@ -392,6 +394,7 @@ def main() -> None:
     parser.add_argument("--formats", default="", help="tool parsers, with commas: only their own templates")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--templates", type=int, default=1, help="the most templates that read a mutant")
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
     asked = subprocess.run([given.python, "-c", _REGISTERED], capture_output=True, text=True, check=True)
@@ -430,15 +433,42 @@ def _try_mutants(
     }
     chance = random.Random(given.seed)  # noqa: S311
     mutants = spread({path: own for path, own in lines.items() if own}, given.count, chance)
-    by_pair: dict[str, list[Mutant]] = {pair.name: [] for pair in passed}
-    for mutant in mutants:
-        users = [pair.name for pair in passed if mutant.line in reached[mutant.path].get(pair.name, ())]
-        # A mark outside of functions goes to the pair that reaches most lines of the file.
-        users = users or [max(passed, key=lambda pair: len(reached[mutant.path].get(pair.name, ()))).name]
-        by_pair[chance.choice(users)].append(mutant)
-    work = [(pair, by_pair[pair.name]) for pair in passed if by_pair[pair.name]]
-    read(given.python, folder, marks, work, trace=False)
+    users = {each.number: _users(each, passed, reached[each.path]) for each in mutants}
     seen: dict[int, Counter[str]] = {each.number: Counter() for each in mutants}
+    tried: dict[int, list[str]] = {each.number: [] for each in mutants}
+    for round_ in range(given.templates):
+        chosen: dict[str, list[Mutant]] = {}
+        for mutant in (each for each in mutants if users[each.number] and not seen[each.number]["beside"]):
+            name = chance.choice(users[mutant.number])
+            users[mutant.number].remove(name)
+            tried[mutant.number].append(name)
+            chosen.setdefault(name, []).append(mutant)
+        work = [(pair, chosen[pair.name]) for pair in passed if pair.name in chosen]
+        _read_mutants(given.python, folder / str(round_), marks, work, seen)
+        sys.stdout.write(f"read with {counted(round_ + 1, 'template')}:\n" + "\n".join(_results(mutants, seen)) + "\n")
+    for mutant in mutants:
+        if not seen[mutant.number]["alone"]:
+            how = "only changed" if seen[mutant.number]["beside"] else "survived"
+            same = " (equivalent)" if how == "survived" and mutant.key in equivalent() else ""
+            sys.stdout.write(f"{how}: {mutant.key}{same}\n  read with: {', '.join(tried[mutant.number])}\n")
+
+
+def _users(mutant: Mutant, passed: list[Pair], reached: dict[str, set[int]]) -> list[str]:
+    """The names of the pairs that read the line of a mutant. A mark outside of functions goes to the pair that reaches
+    most lines of the file."""
+    users = [pair.name for pair in passed if mutant.line in reached.get(pair.name, ())]
+    return users or [max(passed, key=lambda pair: len(reached.get(pair.name, ()))).name]
+
+
+def _read_mutants(
+    python: str,
+    folder: Path,
+    marks: dict[str, str],
+    work: list[tuple[Pair, list[Mutant]]],
+    seen: dict[int, Counter[str]],
+) -> None:
+    """Reads mutants with pairs, and notes in ``seen`` who notices them."""
+    read(python, folder, marks, work, trace=False)
     for number, (pair, own) in enumerate(work):
         before = pair.judge(answers_in(folder / f"answers-{number}.json")["answers"])
         for mutant in own:
@@ -446,6 +476,9 @@ def _try_mutants(
             alone = "answers" not in result or pair.judge(result["answers"]).verdict != "pass"
             beside = alone or pair.judge(result["answers"], before).verdict != "pass"
             seen[mutant.number].update({"alone": alone, "beside": beside})
+
+
+def _results(mutants: list[Mutant], seen: dict[int, Counter[str]]) -> Iterator[str]:
     kinds = Counter(each.what.partition(":")[0] for each in mutants)
     judged_same = equivalent()
     same = {each.number for each in mutants if each.key in judged_same and not seen[each.number]["beside"]}
@@ -453,13 +486,9 @@ def _try_mutants(
         noticed = [each for each in mutants if seen[each.number][how]]
         by_kind = Counter(each.what.partition(":")[0] for each in noticed)
         parts = ", ".join(f"{kind} {by_kind[kind]}/{count}" for kind, count in sorted(kinds.items()))
-        sys.stdout.write(f"noticed {words}: {len(noticed)} of {len(mutants)} ({parts})\n")
+        yield f"noticed {words}: {len(noticed)} of {len(mutants)} ({parts})"
         telling = [each for each in noticed if each.number not in same]
-        sys.stdout.write(f"  without those that no turn can show: {len(telling)} of {len(mutants) - len(same)}\n")
-    for mutant in mutants:
-        if not seen[mutant.number]["alone"]:
-            how = "only changed" if seen[mutant.number]["beside"] else "survived"
-            sys.stdout.write(f"{how}: {mutant.key}{' (equivalent)' * (mutant.number in same)}\n")
+        yield f"  without those that no turn can show: {len(telling)} of {len(mutants) - len(same)}"
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,29 +67,49 @@ class Client(driver.Client):  # type: ignore[misc]
         text: str = self.derenderer.renderer.get_tokenizer().decode(ids)
         return text
 
-    def parse_streamed(self, request: dict[str, Any], prompt: list[int], pieces: list[list[int]]) -> dict[str, Any]:
-        module = importlib.import_module("vllm.renderers.online_derenderer")
-        chat = module.ChatCompletionRequest(**{**request, "stream": True})
-        message: dict[str, Any] = {"content": "", "reasoning": "", "calls": [], "pieces": []}
+    def parse_streamed(
+        self, request: dict[str, Any], prompt: list[int], pieces: list[list[int]], ends: Collection[int] = ()
+    ) -> dict[str, Any]:
+        chat = importlib.import_module("vllm.renderers.online_derenderer").ChatCompletionRequest(
+            **{**request, "stream": True}
+        )
+        message: dict[str, Any] = driver.new_message()
         try:
-            tokenizer = self.derenderer.renderer.get_tokenizer()
-            parser = self.derenderer.parser(
-                tokenizer,
-                chat.tools,
-                chat_template_kwargs=self.derenderer._resolve_chat_template_kwargs(chat),
-                model_config=self.derenderer.model_config,
-            )
-            skip, spaces = module._decode_params(tokenizer, chat, preserve_special=True)
-            state = module._seed_stream_state(tokenizer, prompt, skip_special_tokens=skip)
-            for at, piece in enumerate(pieces):
-                text, state = self.derenderer._detokenize_delta(
-                    tokenizer, piece, state, skip_special_tokens=skip, spaces_between_special_tokens=spaces
-                )
-                delta = parser.parse_delta(text, piece, chat, prompt_token_ids=prompt, finished=at == len(pieces) - 1)
-                driver._add(message, delta.model_dump() if delta else {})
+            for delta in self._deltas(chat, prompt, pieces):
+                driver._add(message, delta)
         except Exception as error:
             raise driver.RefusedError("derender failed") from error
+        message["ends"] = [self._end(chat, prompt, pieces[: at + 1]) for at in ends]
         return message
+
+    def _end(self, chat: Any, prompt: list[int], pieces: list[list[int]]) -> dict[str, Any]:
+        """What the parser adds at the end of an output of ``pieces``."""
+        end: dict[str, Any] = driver.new_message()
+        try:
+            *_, last = self._deltas(chat, prompt, pieces)
+        except Exception:  # noqa: BLE001
+            return {"refused": "derender failed"}
+        driver._add(end, last)
+        return end
+
+    def _deltas(self, chat: Any, prompt: list[int], pieces: list[list[int]]) -> Iterator[dict[str, Any]]:
+        """Yields the deltas of an output of ``pieces``."""
+        module = importlib.import_module("vllm.renderers.online_derenderer")
+        tokenizer = self.derenderer.renderer.get_tokenizer()
+        parser = self.derenderer.parser(
+            tokenizer,
+            chat.tools,
+            chat_template_kwargs=self.derenderer._resolve_chat_template_kwargs(chat),
+            model_config=self.derenderer.model_config,
+        )
+        skip, spaces = module._decode_params(tokenizer, chat, preserve_special=True)
+        state = module._seed_stream_state(tokenizer, prompt, skip_special_tokens=skip)
+        for at, piece in enumerate(pieces):
+            text, state = self.derenderer._detokenize_delta(
+                tokenizer, piece, state, skip_special_tokens=skip, spaces_between_special_tokens=spaces
+            )
+            delta = parser.parse_delta(text, piece, chat, prompt_token_ids=prompt, finished=at == len(pieces) - 1)
+            yield delta.model_dump() if delta else {}
 
 
 def build_app(setup: dict[str, Any]) -> Any:
@@ -153,12 +174,14 @@ def compose(client: Client, setup: dict[str, Any]) -> None:
 
 
 def in_fork(function: Any, result: Path, seconds: int) -> None:
-    """Runs a function in a fork for at most ``seconds``, and writes its answer into a file."""
+    """Runs a function in a fork for at most ``seconds`` of the processor, and writes its answer into a file. On a busy
+    machine, the time of the clock would end forks that are only slow."""
     child = os.fork()
     if child:
         os.waitpid(child, 0)
         return
-    signal.alarm(seconds)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.alarm(seconds * 20)
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from benchmarks import parser_mutants
 from builder.base import yaml_file
+from builder.lab.prove.judging import Judgement
 
 SOURCE = '''
 class Reader:
@@ -76,3 +81,35 @@ def test_a_mutant_is_judged_once_with_a_reason_or_with_the_turn_that_would_show_
     assert parser_mutants.equivalent() == {
         name for name, each in zip(names, judged, strict=True) if len(each.get("because", "")) > 20
     }
+
+
+def test_a_mutant_is_read_by_others_until_one_template_notices_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = tmp_path / "vllm/tool_parsers/reader.py"
+    parser.parent.mkdir(parents=True)
+    parser.write_text(SOURCE, encoding="utf-8")
+    pairs = [parser_mutants.Pair(name, "reader", "", "") for name in ("one", "two", "three")]
+    read: list[tuple[str, int]] = []
+
+    def read_mutants(*given: Any) -> None:
+        """The template `two` notices every mutant but the first."""
+        _, _, _, work, seen = given
+        for pair, mutants in work:
+            read.extend((pair.name, each.number) for each in mutants)
+            for each in mutants:
+                seen[each.number].update({"beside": pair.name == "two" and each.number > 0})
+
+    monkeypatch.setattr(parser_mutants, "_read_mutants", read_mutants)
+    judged: dict[str, Judgement | str] = {pair.name: Judgement("pass", {}, (), {}, {}) for pair in pairs}
+    lines = set(range(1, len(SOURCE.splitlines()) + 1))
+    reached = {str(parser): {"one": lines, "two": lines}}
+    given = argparse.Namespace(seed=1, count=7, templates=3, python="")
+    parser_mutants._try_mutants(given, tmp_path, {}, pairs, judged, reached)
+    assert len(read) == len(set(read))
+    assert {name for name, number in read if number == 0} == {"one", "two"}
+    assert {number for name, number in read if name == "two"} == set(range(7))
+    printed = capsys.readouterr().out
+    assert re.findall(r"noticed beside the number before: (\d) of 7", printed)[1:] == ["6", "6"]
+    assert len(re.findall("(?m)^survived", printed)) == 1
+    assert re.search("read with: (one, two|two, one)$", printed, re.MULTILINE)

@@ -122,6 +122,7 @@ class Trip:
     rewrite: Sequence[str] = ()
     spelled: bool = False
     again: bool = False
+    ends: bool = False
     off: bool = False
     request: Json = field(default_factory=dict)
     later: bool = False
@@ -289,7 +290,7 @@ def _trip_question(trip: Trip, tool_parser: str, reasoning_parser: str) -> Quest
     more = {
         "reasoning": trip.reasoning,
         "thinks": "<think>" if reasoning_parser in _ALWAYS_THINKS else "",
-        **{key: getattr(trip, key) for key in ("tokens", "again", "cut", "rewrite", "spelled")},
+        **{key: getattr(trip, key) for key in ("tokens", "again", "cut", "ends", "rewrite", "spelled")},
     }
     body |= {key: value for key, value in more.items() if value}
     return Question(f"turn/{trip.name}", trip, body)

@@ -19,6 +19,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,8 @@ MOST_SILENT = 3
 SINGLE_TOKENS = 6
 # The last tokens of a prompt: the marks at the beginning of the model's turn, and a few more tokens.
 PROMPT_END = 40
-# About as long as the tokens of most tokenizers.
-WORD = re.compile(r"(?s)<[^<>\s]+>|\s?\w{1,8}|\s+|.")
+# About as long as the tokens of most tokenizers: with whole marks, and with marks that are spelled.
+WORDS = (re.compile(r"(?s)<[^<>\s]+>|\s?\w{1,8}|\s+|."), re.compile(r"(?s)\s?[^\W_]{1,8}|\s+|."))
 # The first character of a mark, and the rest: separately, the tokenizer does not see a mark.
 SPELLED = re.compile(r"[<\[\]]|[^<\[\]]+")
 # The marks around reasoning, as templates write them.
@@ -113,24 +114,41 @@ class Client:
         }
         return _message(self.post("/v1/chat/completions/derender", body)["choices"][0]["message"])
 
-    def parse_streamed(self, request: Json, prompt: list[int], pieces: list[list[int]]) -> Json:
-        message: Json = {"content": "", "reasoning": "", "calls": [], "pieces": []}
-        state = None
+    def parse_streamed(
+        self, request: Json, prompt: list[int], pieces: list[list[int]], ends: Collection[int] = ()
+    ) -> Json:
+        """Reads a stream. The output may also end with each of the pieces in ``ends``: the message then contains what
+        the parser adds at such an end."""
+        message, state = new_message(), None
         for at, piece in enumerate(pieces):
-            finish = "stop" if at == len(pieces) - 1 else None
-            choice = {"index": 0, "token_ids": piece, "finish_reason": finish}
-            body = {
-                "stream": True,
-                "generate_chunk": {"request_id": "prove", "choices": [choice]},
-                "stream_state": state,
-                "prompt_token_ids": prompt,
-                "chat_request": {**request, "stream": True},
-            }
-            answer = self.post("/v1/chat/completions/derender", body)
+            if at in ends:
+                message["ends"].append(self._parse_end(request, prompt, piece, state))
+            answer = self._post_piece(request, prompt, piece, state, "stop" if at == len(pieces) - 1 else None)
             state = answer["stream_state"]
-            for got in answer["chunk"]["choices"]:
-                _add(message, got.get("delta") or {})
+            _add_piece(message, answer)
         return message
+
+    def _parse_end(self, request: Json, prompt: list[int], piece: list[int], state: Json | None) -> Json:
+        end = new_message()
+        try:
+            _add_piece(end, self._post_piece(request, prompt, piece, state, "stop"))
+        except RefusedError as error:
+            return error.answer
+        return end
+
+    def _post_piece(
+        self, request: Json, prompt: list[int], piece: list[int], state: Json | None, finish: str | None
+    ) -> Json:
+        choice = {"index": 0, "token_ids": piece, "finish_reason": finish}
+        body = {
+            "stream": True,
+            "generate_chunk": {"request_id": "prove", "choices": [choice]},
+            "stream_state": state,
+            "prompt_token_ids": prompt,
+            "chat_request": {**request, "stream": True},
+        }
+        answer: Json = self.post("/v1/chat/completions/derender", body)
+        return answer
 
 
 def _reason(status: int, data: bytes) -> str:
@@ -151,9 +169,18 @@ def _message(message: Json) -> Json:
     }
 
 
+def new_message() -> Json:
+    """The message of a stream: ``pieces`` lists the parts in each piece with their sizes in characters, ``ids`` the ids
+    of calls, and ``ends`` what the parser adds where the output could end."""
+    return {"content": "", "reasoning": "", "calls": [], "pieces": [], "ids": [], "ends": []}
+
+
+def _add_piece(message: Json, answer: Json) -> None:
+    for got in answer["chunk"]["choices"]:
+        _add(message, got.get("delta") or {})
+
+
 def _add(message: Json, delta: Json) -> None:
-    """Adds a piece of a stream to its message; ``pieces`` lists the parts in each piece, with their sizes in
-    characters."""
     content, reasoning = delta.get("content") or "", delta.get("reasoning") or delta.get("reasoning_content") or ""
     message["content"] += content
     message["reasoning"] += reasoning
@@ -162,6 +189,7 @@ def _add(message: Json, delta: Json) -> None:
         calls = message["calls"]
         while len(calls) <= part["index"]:
             calls.append({"name": "", "arguments": ""})
+        message["ids"] += [part["id"]] if part.get("id") else []
         function = part.get("function") or {}
         calls[part["index"]]["name"] += function.get("name") or ""
         calls[part["index"]]["arguments"] += function.get("arguments") or ""
@@ -190,10 +218,10 @@ def answer_turn(client: Client, wanted: Json) -> Json:
     contains the turn, and ``other`` ends with a different turn. The common end of ``after`` and ``other`` ends a turn;
     the model does not write it."""
     before, after, other = (client.render(wanted[key]) for key in ("before", "after", "other"))
-    start = _common(before, after)
+    start, end = _common(before, after), len(after) - _common(after[::-1], other[::-1])
     if before[start:] and client.decode(before[start - 1 : start]) == "<":
         start -= 1  # both marks have several tokens and the same first token
-    ids = after[start : len(after) - _common(after[::-1], other[::-1])]
+    ids = after[start:end]
     while ids and ids[-1] in client.ends:
         ids.pop()
     opened = client.decode(before[start:])
@@ -204,11 +232,16 @@ def answer_turn(client: Client, wanted: Json) -> Json:
         raise RefusedError("the template writes nothing of the turn")
     if wanted.get("again") and (marks := THOUGHT.findall(client.decode(before[-PROMPT_END:]))):
         ids = [*client.encode(marks[-1]), *ids]
+    text, ids = _otherwise(client, wanted, ids, after[end:])
+    return {"text": text, **_parsed(client, {**wanted, "text": text}, before, ids)}
+
+
+def _otherwise(client: Client, wanted: Json, ids: list[int], end: list[int]) -> tuple[str, list[int]]:
+    """Cuts, rewrites or spells a turn, as wanted; ``end`` are the marks that end it."""
     if cut := wanted.get("cut"):
         spans = cut if isinstance(cut, list) else [[0, cut]]
-        if spans[-1][1] > 1:
-            ids = [*ids, *after[len(after) - _common(after[::-1], other[::-1]) :]]
-        ids = [each for begin, end in spans for each in ids[int(len(ids) * begin) : max(1, int(len(ids) * end))]]
+        ids = [*ids, *end] if spans[-1][1] > 1 else ids
+        ids = [each for begin, to in spans for each in ids[int(len(ids) * begin) : max(1, int(len(ids) * to))]]
     text = client.decode(ids)
     if rewrite := wanted.get("rewrite"):
         pattern, instead = rewrite
@@ -216,7 +249,7 @@ def answer_turn(client: Client, wanted: Json) -> Json:
         ids = client.encode(text)
     if wanted.get("spelled"):
         ids = [each for part in SPELLED.findall(text) for each in client.encode(part)]
-    return {"text": text, **_parsed(client, wanted, before, ids)}
+    return text, ids
 
 
 def _after_prompt(opened: str, turn: str, reasoning: str) -> str:
@@ -255,33 +288,43 @@ def _common(first: list[int], second: list[int]) -> int:
 
 def _parsed(client: Client, wanted: Json, prompt: list[int], ids: list[int]) -> Json:
     chance = random.Random(wanted["seed"])  # noqa: S311
-    request = wanted["before"]
     try:
-        whole = client.parse(request, prompt, ids)
+        whole = client.parse(wanted["before"], prompt, ids)
     except RefusedError as error:
         whole = error.answer
     pieces = {"chunks": split(ids, chance), "one piece": [ids]}
-    streams = {kind: _streamed(client, request, prompt, each) for kind, each in pieces.items()}
+    streams = {kind: _streamed(client, wanted, prompt, each) for kind, each in pieces.items()}
     # Single tokens need a request each, but some parsers of vLLM misread only a stream of several tokens at once. If a
     # turn is cut or rewritten, any reading is right.
-    is_misread = any({**each, "pieces": []} != {**whole, "pieces": []} for each in streams.values())
+    alike = dict.fromkeys(("pieces", "ids", "ends"))
+    is_misread = any({**each, **alike} != {**whole, **alike} for each in streams.values())
     if wanted.get("tokens") or (is_misread and not wanted.get("cut")):
-        streams["tokens"] = _streamed(client, request, prompt, tokens(client, ids))
+        single = tokens(client, ids)
+        ends = range(len(single) - 1) if wanted.get("ends") else ()
+        streams["tokens"] = _streamed(client, wanted, prompt, single, ends)
     return {"whole": whole, "streamed": streams}
 
 
 def tokens(client: Client, ids: list[int]) -> list[list[int]]:
     """Splits token ids into single tokens; into words if the tokenizer has one token for each byte."""
     text = client.decode(ids)
-    words = [client.encode(word) for word in WORD.findall(text)] if len(ids) > len(text) / 2 else []
-    return words if [each for word in words for each in word] == ids else [[each] for each in ids]
+    for words in WORDS if len(ids) > len(text) / 2 else ():
+        encoded = [client.encode(word) for word in words.findall(text)]
+        if [each for word in encoded for each in word] == ids:
+            return encoded
+    return [[each] for each in ids]
 
 
-def _streamed(client: Client, request: Json, prompt: list[int], pieces: list[list[int]]) -> Json:
+def _streamed(
+    client: Client, wanted: Json, prompt: list[int], pieces: list[list[int]], ends: Collection[int] = ()
+) -> Json:
     try:
-        return client.parse_streamed(request, prompt, pieces)
+        message = client.parse_streamed(wanted["before"], prompt, pieces, ends)
     except RefusedError as error:
         return error.answer
+    for part in (message, *message["ends"]):  # the other ids are random
+        part["ids"] = [each for each in part.get("ids", ()) if each in wanted["text"]]
+    return message
 
 
 ANSWERS = {"prompt": answer_prompt, "turn": answer_turn}

@@ -174,7 +174,8 @@ def _judge_prompt(
 
 
 def _keep_turn(tally: _Tally, question: Question, answer: Mapping[str, Any]) -> None:
-    """Stores how the parsers read a turn, with white space: whole, in streams if these differ, and the pieces."""
+    """Stores how the parsers read a turn, with white space: whole, in streams if these differ, and the pieces, ids and
+    ends of streams."""
     whole = answer.get("whole", answer)
     if "refused" in whole:
         tally.keep(question, f"{REFUSED}{whole['refused']}", "refused")
@@ -183,7 +184,8 @@ def _keep_turn(tally: _Tally, question: Question, answer: Mapping[str, Any]) -> 
     streams = {kind: _read_lines(each) for kind, each in answer["streamed"].items()}
     others = [f"as a stream of {kind}:\n{each}" for kind, each in streams.items() if each != read]
     text = "\n".join([read, *others])
-    pieces = {kind: each.get("pieces") for kind, each in answer["streamed"].items()}
+    parts = ("pieces", "ids", "ends")
+    pieces = {kind: [each.get(part) for part in parts] for kind, each in answer["streamed"].items()}
     tally.keep(question, text, json.dumps([text, pieces]))
 
 

@@ -122,7 +122,10 @@ class Letters(driver.Client):
         return {"content": self.decode(given[-1])}
 
     def parse_streamed(self, *given: Any, **_: Any) -> dict[str, Any]:
-        return {"content": "|".join(map(self.decode, given[-1])), "pieces": [len(each) for each in given[-1]]}
+        _, _, pieces, ends = given
+        ids = ["functions.bell", "x9"]
+        stream = {"pieces": [len(each) for each in pieces], "ids": ids, "ends": [{"at": at, "ids": ids} for at in ends]}
+        return {"content": "|".join(map(self.decode, pieces)), **stream}
 
 
 def read_letters(turn: str, prompt: str = "user: x\nmodel: ", **more: Any) -> dict[str, Any]:
@@ -175,6 +178,29 @@ def test_a_mark_is_spelled_by_the_tokens_of_its_letters() -> None:
     assert [each["streamed"]["one piece"]["pieces"] for each in (written, spelled)] == [[2], [7]]
 
 
+def test_the_tokens_of_a_spelled_mark_are_its_words() -> None:
+    tokens = driver.tokens(Letters(0), list(map(ord, "<tool_call> Nine")))
+    assert ["".join(map(chr, each)) for each in tokens] == ["<tool_call>", " Nine"]
+
+    class Marks(Letters):
+        def encode(self, text: str) -> list[int]:
+            return super().encode(text.replace("<tool_call>", "\x01"))
+
+    tokens = driver.tokens(Marks(0), list(map(ord, "<tool_call> Nine")))
+    assert ["".join(map(chr, each)) for each in tokens] == ["<", "tool", "_", "call", ">", " Nine"]
+
+
+def test_an_output_may_end_with_each_of_its_tokens() -> None:
+    streamed = read_letters("Nine o clock", tokens=True, ends=True, cut=1.0)["streamed"]
+    assert streamed["tokens"]["ends"] == [{"at": 0, "ids": []}, {"at": 1, "ids": []}]
+    assert streamed["chunks"]["ends"] == streamed["one piece"]["ends"] == []
+
+
+def test_ids_that_the_model_writes_are_kept() -> None:
+    assert read_letters("functions.bell now")["streamed"]["chunks"]["ids"] == ["functions.bell"]
+    assert read_letters("bell now")["streamed"]["chunks"]["ids"] == []
+
+
 def test_a_model_may_begin_with_the_mark_that_the_prompt_ends_with() -> None:
     prompt = "user: x\nmodel: <think>"
     bodies = {"before": prompt, "after": f"{prompt}why</think>now<end>", "other": f"{prompt}#<end>"}
@@ -188,7 +214,7 @@ def test_a_model_may_begin_with_the_mark_that_the_prompt_ends_with() -> None:
 
 
 def test_a_stream_notes_what_each_of_its_pieces_had() -> None:
-    message: dict[str, Any] = {"content": "", "reasoning": "", "calls": [], "pieces": []}
+    message = driver.new_message()
     begun = {"index": 0, "id": "a", "type": "function", "function": {"name": "weather", "arguments": ""}}
     for delta in (
         {"reasoning": "why", "content": "no"},
@@ -197,7 +223,25 @@ def test_a_stream_notes_what_each_of_its_pieces_had() -> None:
     ):
         driver._add(message, delta)
     assert message.pop("pieces") == ["reasoning 3, content 2", "", "call 0 id type name 0, call 0 2"]
-    assert message == {"content": "no", "reasoning": "why", "calls": [{"name": "weather", "arguments": "{}"}]}
+    calls = [{"name": "weather", "arguments": "{}"}]
+    assert message == {"content": "no", "reasoning": "why", "calls": calls, "ids": ["a"], "ends": []}
+
+
+def test_a_stream_goes_on_after_each_end_that_it_could_have() -> None:
+    class Counting(driver.Client):
+        """A front end that reads as many tokens as it got so far, and says whether they were all."""
+
+        def post(self, _: str, body: dict[str, Any]) -> Any:
+            (choice,) = body["generate_chunk"]["choices"]
+            count = (body["stream_state"] or 0) + len(choice["token_ids"])
+            if count == 3 and choice["finish_reason"]:
+                raise driver.RefusedError("three")
+            delta = {"content": f"{count}{'.' if choice['finish_reason'] else ''} "}
+            return {"stream_state": count, "chunk": {"choices": [{"delta": delta}]}}
+
+    message = Counting(0).parse_streamed({}, [], [[7], [7], [7], [7, 7]], range(3))
+    assert message["content"] == "1 2 3 5. "
+    assert [each.get("content", each.get("refused")) for each in message["ends"]] == ["1. ", "2. ", "three"]
 
 
 def test_a_turn_whose_first_mark_begins_like_that_of_the_prompt_is_whole() -> None:
