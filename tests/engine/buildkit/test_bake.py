@@ -68,9 +68,7 @@ def test_a_build(endpoint: Endpoint, repository: str, build: Build, tmp_path: Pa
 
 
 @pytest.mark.engine
-def test_the_base_is_known_whatever_the_user_wants_in_metadata(
-    repository: str, build: Build
-) -> None:
+def test_the_base_is_known_whatever_the_user_wants_in_metadata(repository: str, build: Build) -> None:
     environ = {**os.environ, "BUILDX_METADATA_PROVENANCE": "disabled"}
     (base,) = build(f"{repository}:1", f"{FROM}{RUN}true\n", environ=environ).materials
     assert base.digest.startswith("sha256:")
