@@ -132,7 +132,7 @@ _FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 def now() -> str:
     """The present, such as ``2026-11-20T22:00:00Z``."""
-    return time.strftime(_FORMAT, time.gmtime())
+    return time.strftime(_FORMAT, time.gmtime(time.time()))  # without an argument, gmtime reads a clock that lags
 
 
 def timestamp_of(moment: datetime) -> str:

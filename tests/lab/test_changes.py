@@ -93,7 +93,7 @@ CASES: list[tuple[str, Callable[[Path], None], list[str]]] = [
     ("Dockerfile", append, ["Dockerfile was edited"]),
     ("Dockerfile", os.remove, ["Dockerfile: the file is missing"]),
     ("patches/vllm-40898.patch", append, ["patches/vllm-40898.patch was edited"]),
-    ("patches/vllm-40898.patch", os.remove, ["patches/vllm-40898.patch is gone"]),
+    ("patches/vllm-40898.patch", os.remove, ["patches/vllm-40898.patch no longer exists"]),
     ("python/packages.txt", bump_numpy, ["python/ was edited: transformers"]),
     ("python/packages.txt", other_hash, ["python/ was edited: transformers"]),
     ("python/packages.txt", append, ["python/packages.txt was edited: line 4 is not a line that builder writes"]),

@@ -139,5 +139,5 @@ def test_anything_else_is_an_error(text: str) -> None:
 
 
 def test_a_machine_that_is_reached_by_tcp_is_not_asked() -> None:
-    with pytest.raises(NodeError, match="reached at tcp://10.0.0.1:2375"):
+    with pytest.raises(NodeError, match="the engine of the node is at tcp://10.0.0.1:2375"):
         machines.gather_facts(os.environ, "tcp://10.0.0.1:2375")
