@@ -366,10 +366,12 @@ def report(kind: type[BaseException], error: BaseException, trace: TracebackType
     try:
         path = Path(tempfile.mkdtemp(prefix="builder-report-")) / "report.txt"
         path.write_text(text, encoding="utf-8")
-        output.print_note(f"what to do: send the developers of builder the file {path}")
+        output.print_note(f"what to do: send the file {path} to the developers of builder")
     except OSError as failure:
         output.print_note(text)
-        output.print_note(f"what to do: send the developers of builder the lines above; no file was written: {failure}")
+        output.print_note(
+            f"what to do: send the lines above to the developers of builder; no file was written: {failure}"
+        )
 
 
 # A failure of the system is not a bug. It becomes an error with the path and a remedy. Errors that a command can

@@ -34,7 +34,7 @@ yes_option = click.option(
     "--yes", is_flag=True, help="Replace without asking. If edits would be lost, replace nothing and end with 1."
 )
 force_option = click.option(
-    "--force", is_flag=True, help="With --yes: also replace edited files, and files that were never copied."
+    "--force", is_flag=True, help="With --yes: also replace files that you edited, and files that are not copies."
 )
 all_option = click.option("--all", "everything", is_flag=True, help="Copy all mods or recipes at the address.")
 

@@ -100,7 +100,7 @@ def pair(
             again = f"builder pair {result.model} {result.image} --checkpoint {before.short}"
             print_result(f"  to go back: `{again}`")
     elif result.is_new_recipe:
-        print_result(f"{result.model} is still paired with {result.image}; {result.recipe} serves it now")
+        print_result(f"{result.model} is still paired with {result.image}; its recipe is now {result.recipe}")
     else:
         print_result(f"{result.model} is already paired with {result.image}")
 

@@ -88,7 +88,7 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
     newest numbers. The base of an image that stays also stays. An adopted image stays until it is pushed or marked bad.
     The command never removes anything that other projects or programs made.
 
-    With an image, the command removes its compile caches on this machine. The command also removes fetched files that
+    The compile caches of removed images on this machine are also removed. The command also removes fetched files that
     no pin or mod names, and old revisions of checkpoints that no pairing names. A removed number stays in images.lock
     and can be rebuilt. The command asks before it removes anything. Without a terminal, it removes only with --yes.
     """

@@ -227,7 +227,7 @@ def upstream_findings(workspace: Workspace) -> Iterator[Diagnosis]:
         remedy = f"`builder push {number}` copies it into your registry"
         yield Diagnosis(number, "warning", "this image exists only here", remedy)
     if users and all_there:
-        yield Diagnosis("upstream", "ok", f"the registries still have all {len(users)} upstream images")
+        yield Diagnosis("upstream", "ok", f"every upstream image still exists in its registry ({len(users)})")
     used = {reference: users for reference, users in gone.items() if users}
     status.record_upstream(workspace.project, status.UpstreamAnswers(words.now(), used, tuple(alone)))
 

@@ -311,7 +311,7 @@ def _ended(running: RunningBisection, conclusion: Conclusion) -> BisectReport:
         report = replace(report, problem=_problem(bisection, conclusion.ending))
     running.stop_candidates(restore=True)
     if count := bisect_trying.remove_all(workspace):
-        workspace.report(Message(f"removed {words.counted(count, 'candidate')}; their build cache was kept"))
+        workspace.report(Message(f"removed {words.counted(count, 'candidate')}; the build cache was kept"))
     search.journal_of(workspace.project).remove()
     return report
 

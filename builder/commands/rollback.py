@@ -361,7 +361,7 @@ def _fetched(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["pull
         try:
             transfers.fetch_copy(workspace, lock, name, node)
         except TransferError as error:
-            fault = error
+            fault = fault or error
         else:
             return "copied"
     if fault:

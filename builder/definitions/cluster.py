@@ -156,7 +156,7 @@ def require_fit(recipe: Recipe, nodes: int) -> None:
             "name the machines with `--node`, or under `nodes` in builder.yaml, for example"
             " `spark1: {engine: default, address: 10.0.0.1}`; include this machine if it takes part"
         )
-        raise UsageError(f"{recipe.file} says `cluster_only`: several machines serve it together", hint=hint)
+        raise UsageError(f"{recipe.file} says `cluster_only`: one machine alone cannot serve it", hint=hint)
 
 
 def require_several(requested: Backend | None, nodes: int) -> None:

@@ -101,7 +101,7 @@ def parse_volume(text: str, environ: Mapping[str, str], folder: Path) -> Mount:
         raise ValueError(f"`{mode}` is not a valid volume mode: write `ro` or nothing")
     path = PurePosixPath(target)
     if not path.is_absolute() or ".." in path.parts or len(path.parts) < 2:
-        raise ValueError(f"`{target}` is not a path in the container: it must begin with / and name a folder or file")
+        raise ValueError(f"`{target}` is not a path in the container: write a folder or file after /, without `..`")
     return Mount(_source(source, environ, folder), str(path), read_only=mode == "ro", ours=False)
 
 

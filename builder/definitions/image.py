@@ -362,7 +362,7 @@ def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefin
     own = {key: yaml_file.load(value, "--set") for key, value in overrides.args.items() if key in definition.args}
     for key, value in own.items():
         # A line break would begin another instruction of the Dockerfile.
-        if not isinstance(value, ArgumentValue) or re.search(r"[\x00-\x1f\x7f]", str(value)):
+        if not isinstance(value, ArgumentValue) or re.search(r"[\x00-\x08\x0a-\x1f\x7f]", str(value)):
             shown = f"{key}={overrides.args[key]}"
             raise UsageError(f"`--set {shown}`: expected a single value on one line, not a list or mapping")
     # The number does not change the image: it is an argument only for templates that contain it in their own text.

@@ -34,7 +34,7 @@ def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
     collected = [*command.command_problems(recipe)]
     if not collected:
         words = command.unchecked_words(recipe)
-        collected += (*_without_value(recipe, words), *_no_program(recipe, words))
+        collected += (*_without_value(recipe, words), *_not_inside(recipe, words))
     if not collected:
         collected += (*command.name_problems(recipe, words), *command.number_problems(recipe, words))
         collected += json_problems(recipe, words)
@@ -58,17 +58,14 @@ def _without_value(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
             yield Problem(command.of_value(recipe, used), message)
 
 
-def _no_program(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
-    """A problem for a command that no container can start: a command for the shell of a machine, or one without its
-    program."""
-    first, advice = next(iter(words), ""), "write `vllm serve` before it"
-    if first in {"docker", "podman", "nerdctl"}:
-        advice = "it runs inside the container, so write only `vllm serve MODEL` and its options"
-    elif first in {"$", "#", ">"}:
+def _not_inside(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
+    """A problem for a command for the shell of a machine, which no container can start."""
+    first = next(iter(words), "")
+    if first in {"docker", "podman", "nerdctl", "$"}:
         advice = "remove the prompt of the shell"
-    elif first not in {"serve", recipe.model} and not first.startswith("-"):
-        return
-    yield Problem(command.of_text(recipe, first), f"the command begins with `{first}`: {advice}")
+        if first != "$":
+            advice = "it runs inside the container, so write only `vllm serve MODEL` and its options"
+        yield Problem(command.of_text(recipe, first), f"the command begins with `{first}`: {advice}")
 
 
 def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
@@ -97,6 +94,10 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
             collected.append(Problem(recipe.location("env", name), message))
     with suppress(BuilderError):  # a command that cannot be read is reported as a problem
         words = command.unchecked_words(recipe)
+        if words and (words[0] in {"serve", recipe.model} or words[0].startswith("-")):
+            advice = "write `vllm serve` before it, unless the image's entrypoint runs vLLM"
+            location = command.of_text(recipe, words[0])
+            collected.append(Problem(location, f"the command begins with `{words[0]}`: {advice}"))
         if command.option(words, "--config") and not (command.option(words, "--port") and command.model(words)):
             message = "builder does not read the file of `--config`: write the model and `--port` into the command, too"
             collected.append(Problem(command.of_text(recipe, "--config"), message))

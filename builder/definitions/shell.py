@@ -398,7 +398,7 @@ class _Reader:
             self._put("text")
 
     def _newline(self) -> None:
-        self._put("newline")
+        self._put("gap" if self.in_list else "newline")
         if self._context != "plain":
             return
         for last_line in self.documents:

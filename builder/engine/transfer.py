@@ -160,7 +160,7 @@ def _hint(error: str) -> str:
         return "log in first: `docker login REGISTRY`"
     if "toomanyrequests" in lowered or "429 too many" in lowered:
         return "the registry limits the requests: wait, or log in (`docker login REGISTRY`) for a higher limit"
-    if "x509: " in lowered:
+    if "x509: " in lowered and "unknown authority" in lowered:
         return "put the certificate of its authority into /etc/docker/certs.d/REGISTRY/ca.crt on the engine's machine"
     if (
         "unexpected commit digest" in lowered

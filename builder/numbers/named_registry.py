@@ -100,7 +100,7 @@ def push(
             return digest, True
     except TransferError as error:
         # Docker Hub and Quay deny access to a repository until its first push. The tag is read again below.
-        if not transfer.is_denied(error.message):
+        if not (transfer.is_denied(error.message) and adopted.is_present(endpoint, name, recorded)):
             raise
     adopted.require_present(endpoint, name, recorded)
     try:

@@ -332,11 +332,11 @@ def _model(recipe: Recipe, command: ServeCommand) -> dict[str, Any]:
     context = commands.whole_number(max_model_len) or DEFAULT_CONTEXT
     # Every model accepts text. A model accepts images if the command names them and does not set their number to 0.
     images = commands.option(command.words, "--limit-mm-per-prompt") or ""
-    has_none = re.search(r"image\W*[=:]\W*0\b", images) or "--language-model-only" in command.words
+    has_none = re.search(r"image\W*[=:]\W*0\b", images) or "language-model-only" in map(commands.name_of, command.words)
     inputs = ["text", "image"] if "image" in images and not has_none else ["text"]
     return {
         "name": recipe.name,
-        "tool_call": "--enable-auto-tool-choice" in command.words,
+        "tool_call": "enable-auto-tool-choice" in map(commands.name_of, command.words),
         "reasoning": commands.option(command.words, "--reasoning-parser") is not None,
         "modalities": {"input": inputs, "output": ["text"]},
         "limit": {"context": context, "output": min(context // _SHARE_OF_OUTPUT, LONGEST_OUTPUT)},

@@ -134,7 +134,9 @@ def read_file(folder: Path, revision: str, name: str) -> bytes | None:
     if repository.is_without_git:
         raise UsageError("git is not installed", hint="install it: apt-get install git")
     if repository.status:
-        raise UsageError(f"{folder} is not in a git repository", hint="a revision of images.lock requires git history")
+        raise UsageError(
+            f"{folder} is not in a git repository", hint="run the command in the clone that has the history"
+        )
     commit = "" if revision.startswith("-") else _verified(folder, revision)
     if not commit:
         hint = "`git log images.lock` shows the revisions that changed it"

@@ -344,7 +344,7 @@ class _RemoteFile(io.RawIOBase):
         length = self._request("HEAD", {}, 0)[0].get("Content-Length", "")
         if not length.isdecimal():
             reason = "the server does not say how large the file is (Content-Length)"
-            raise NoAnswerError(f"{reason}; use an index that supports range requests")
+            raise NoAnswerError(f"{reason}; use an index whose server sends the file size and supports range requests")
         self._size = int(length)
 
     def seekable(self) -> bool:

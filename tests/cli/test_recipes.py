@@ -354,4 +354,4 @@ def test_a_recipe_for_several_machines_is_not_exported_for_one(project: Project)
     projects.write(project.recipes / "big.yaml", CLUSTER.format(container="small"))
     for form in ("compose", "script"):
         done = run(project, "export", "big", "--format", form, code=2)
-        assert "recipes/big.yaml says `cluster_only`: several machines serve it together" in done.stderr
+        assert "recipes/big.yaml says `cluster_only`: one machine alone cannot serve it" in done.stderr

@@ -145,7 +145,7 @@ def test_pairing_by_a_recipe_records_it_also_where_the_image_stays(
     for name in ("chat", "terse"):
         projects.add_recipe(stocked.root, name, repository, MODEL, [])
         assert builder("pair", name, third).stdout == (
-            f"{MODEL} is still paired with {third}; recipes/{name}.yaml serves it now\n"
+            f"{MODEL} is still paired with {third}; its recipe is now recipes/{name}.yaml\n"
         )
         assert lock_file.read_lock(stocked.lock).models[MODEL].pairing.recipe == f"recipes/{name}.yaml"
     assert builder("pair", "terse", third).stdout == f"{MODEL} is already paired with {third}\n"

@@ -142,7 +142,9 @@ def _take(content: PlannedContent, step: TakeStep, source: SourceListing) -> Pla
         if is_wanted(path) and (step.files is not None or not _LEFT_OUT.fullmatch(path)) and "/" not in path
     }
     if twice := sorted(files.keys() & content.files.keys()):
-        raise StepError(f"files with these names already exist: {listed(twice)}; `files` selects others")
+        raise StepError(
+            f"earlier steps already make files with these names: {listed(twice)}; select other files with `files`"
+        )
     beside = f" and {len(files)} other files" if files else ""
     text = f"takes {len(taken)} tensors{beside} of {step.source}"
     return content.after(text, taken, files={**content.files, **files})

@@ -202,7 +202,7 @@ def read_figures(output: bytes, own: OwnProbe) -> dict[str, float]:
     with suppress(ValueError, RecursionError):
         printed = json.loads(last)
     if not isinstance(printed, dict):
-        raise ValueError(f"its last line is not a JSON object with its figures: {last[:200] or 'nothing'}")  # noqa: TRY004
+        raise ValueError(f"its last line is not a JSON object with the figures: {last[:200] or 'nothing'}")  # noqa: TRY004
     values = {}
     for name in own.figures:
         value = printed.get(name)

@@ -184,9 +184,13 @@ def _keep_turn(tally: _Tally, question: Question, answer: Mapping[str, Any]) -> 
     streams = {kind: _read_lines(each) for kind, each in answer["streamed"].items()}
     others = [f"as a stream of {kind}:\n{each}" for kind, each in streams.items() if each != read]
     text = "\n".join([read, *others])
-    parts = ("pieces", "ids", "ends")
-    pieces = {kind: [each.get(part) for part in parts] for kind, each in answer["streamed"].items()}
-    tally.keep(question, text, json.dumps([text, pieces]))
+    pieces = {kind: each.get("pieces") for kind, each in answer["streamed"].items()}
+    more = {
+        kind: [each["ids"], each["ends"]]
+        for kind, each in answer["streamed"].items()
+        if each.get("ids") or each.get("ends")
+    }
+    tally.keep(question, text, json.dumps([text, pieces, *([more] if more else [])]))
 
 
 def _read_lines(answer: Mapping[str, Any]) -> str:

@@ -197,7 +197,7 @@ def test_solo_and_cluster_recipes_are_held_to_it(tmp_path: Path) -> None:
     together = recipe_texts.make(tmp_path, "vllm serve m", "cluster_only: true\n")
     cluster.require_fit(together, 2)
     for count in (0, 1):
-        with pytest.raises(UsageError, match="`cluster_only`: several machines serve it together"):
+        with pytest.raises(UsageError, match="`cluster_only`: one machine alone cannot serve it"):
             cluster.require_fit(together, count)
 
 
