@@ -315,6 +315,14 @@ def test_no_script_lets_a_value_run(tmp_path: Path, text: str, value: str) -> No
         assert not (tmp_path / "pwned").exists()
 
 
+def test_a_line_in_a_list_is_part_of_the_command(tmp_path: Path) -> None:
+    recipe = recipe_texts.make(tmp_path, 'CMD=(vllm serve Org/M\n  --port 9000\n)\nexec "${{CMD[@]}}"')
+    assert command.port(words(recipe)) == 9000
+    rendered = command.render_command(recipe, {"port": "9100"})
+    assert rendered.port == 9100
+    assert "--port 9000 --port 9100\n)" in rendered.argv[2]
+
+
 def test_a_script_runs_as_it_is_written(tmp_path: Path) -> None:
     text = "set -e\nexport A=1 # why\nif true; then\n  vllm serve x --port {port}\nfi"
     recipe = recipe_texts.make(tmp_path, text, "defaults: {port: 8000}\n")

@@ -134,6 +134,10 @@ def test_a_stream_in_other_pieces_has_changed_and_is_no_fault() -> None:
         return answers
 
     before = judge(streamed("call 0 id type name 0", "call 0 16"))
+    with_keys = streamed("call 0 id type name 0", "call 0 16")
+    for each in with_keys["turn/call"]["streamed"].values():
+        each.update(ids=[], ends=[])
+    assert judge(with_keys, reference(before)).verdict == "pass"  # earlier proofs have neither
     assert judge(streamed("call 0 id type name 0", "call 0 16"), reference(before)).verdict == "pass"
     later = streamed("", "call 0 id type name 16")
     assert judge(later).verdict == "pass"
