@@ -366,7 +366,7 @@ def report(kind: type[BaseException], error: BaseException, trace: TracebackType
     try:
         path = Path(tempfile.mkdtemp(prefix="builder-report-")) / "report.txt"
         path.write_text(text, encoding="utf-8")
-        output.print_note(f"what to do: send the file {path} to the developers of builder")
+        output.print_note(f"what to do: send this file to the developers of builder: {path}")
     except OSError as failure:
         output.print_note(text)
         output.print_note(

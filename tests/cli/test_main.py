@@ -50,7 +50,7 @@ def test_the_values_of_variables_and_of_api_keys_are_left_out(
     monkeypatch.setattr(sys, "argv", ["builder", "run", "chat", *secret, "--", "--api-key", "hidden-five", "--x=y"])
     redaction._secret.cache_clear()  # a process knows its arguments from the start
     main.report(ValueError, ValueError("a bug"), None)
-    path = Path(capsys.readouterr().err.rpartition("the file ")[2].strip())
+    path = Path(capsys.readouterr().err.rpartition("of builder: ")[2].strip())
     try:
         text = path.read_text(encoding="utf-8")
     finally:
