@@ -36,6 +36,7 @@ set -eu
 cp -R /run/builder/source /source
 echo {{ sources.flashinfer.version | sh }} > /source/version
 ls /run/builder/patches > /source/patches
+find /source -exec touch --no-dereference --date=@0 {{ "{}" }} +
 EOF
 """
 
