@@ -224,9 +224,9 @@ def with_fingerprint(endpoint: Endpoint, content: str, cache: Path) -> str:
     """Returns the id of an image with the fingerprint ``content``, whatever its names are; empty if the engine has
     none. ``cache`` as for `fingerprints`."""
     contents = fingerprints(endpoint, {image["Id"] for image in image_listing(endpoint)}, cache)
-    found = next((id_ for id_, each in contents.items() if each == content), "")
-    details = inspect_image(endpoint, found)  # anyone may have written the cache
-    return found if details and fingerprint(details) == content else ""
+    alike = next((id_ for id_, each in contents.items() if each == content), "")
+    details = inspect_image(endpoint, alike)  # anyone may have written the cache
+    return alike if details and fingerprint(details) == content else ""
 
 
 def tag_image(endpoint: Endpoint, image: str, name: str) -> None:

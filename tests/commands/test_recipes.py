@@ -335,7 +335,7 @@ def test_a_mod_that_was_copied_by_one_who_was_killed_before_its_origin_gets_it(s
 
 @pytest.mark.slow
 def test_folders_and_other_suffixes_are_kept_apart(served: Served) -> None:
-    with pytest.raises(UsageError, match="has 4 recipes there:\n  recipes/4x/chat.yaml\n  recipes/broken.yaml"):
+    with pytest.raises(UsageError, match="there are 4 recipes at .*:\n  recipes/4x/chat.yaml\n  recipes/broken.yaml"):
         served.plan("")
     assert [each.name for each in served.plan("", everything=True).recipes] == ["4x/chat", "broken", "chat", "small"]
     assert [each.name for each in served.plan("//recipes/4x").recipes] == ["chat"]
