@@ -408,15 +408,16 @@ def test_an_image_that_is_not_the_recorded_one_is_refused(
 
 
 @pytest.mark.long
-def test_an_image_that_is_missing_is_built_again_and_serves(
+def test_an_image_that_lost_its_tag_has_it_again_and_serves(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
+    """The engine has the content under a name of another project, too."""
     name = lock_file.read_lock(kitchen.project.lock).models[MODEL].pairing.image
     kept = images.inspect_image(endpoint, str(name))
     assert kept is not None
     images.remove_image(endpoint, str(name))
     done = builder("run", "chat")
-    assert f"{name} is missing from this engine" in done.stderr
+    assert f"{name} had lost its tag in this engine" in done.stderr
     builder("stop", "chat")
     again = images.inspect_image(endpoint, str(name))
     assert again is not None
