@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 import click
 
 from builder import commands
@@ -145,7 +143,7 @@ def verify(context: Context, name: str | None, full: bool, as_json: bool) -> int
         for problem in each.problems:
             print_result(f"  {problem}", hanging=4)
         if each.problems:
-            again = f"`rm -r {shlex.quote(str(each.folder))}`, then `builder checkpoints build {each.name}`"
+            again = f"`rm -r {words.shell_word(each.folder)}`, then `builder checkpoints build {each.name}`"
             print_result(f"  to make it again: {again}", hanging=4)
     return 7 if any(each.problems or not each.is_here for each in results) else 0
 

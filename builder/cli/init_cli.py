@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -69,7 +68,7 @@ def init(
     _print_made(result)
     for finding in findings:
         output.print_finding(finding)
-    go = "" if result.project.root == Path.cwd() else f"`cd {shlex.quote(str(result.project.root))}`, then "
+    go = "" if result.project.root == Path.cwd() else f"`cd {words.shell_word(result.project.root)}`, then "
     if result.first:
         print_result(f"next: {go}`builder up {Path(result.first).stem}` makes an image and serves it;")
         print_result("  `builder recipes list` shows every recipe")

@@ -174,12 +174,15 @@ def promote_image(workspace: Workspace, text: str, *, force: bool, note: str = "
     recorded. Raises ImageStateError if the engine lacks the image, UsageError if images.lock lacks it."""
     requirements.refuse_note_alone(note, force=force)
     name, recorded = status.named_number(workspace.project, lock_file.read_project_lock(workspace.project), text)
-    tagged = images.inspect_image(workspace.engine, f"{name.repository}:latest")
+    latest = f"{name.repository}:latest"
+    tagged = None
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
         moves = pointers.moves_to(before, name.repository, name, is_model=False)
         pointers.require_allowed(workspace.engine, before, moves, force=force)
-        adopted.require_present(workspace.engine, name, recorded)
+        if not moves:
+            adopted.require_present(workspace.engine, name, recorded)
+            tagged = images.inspect_image(workspace.engine, latest)
         models = requirements.models_of(workspace.project, before, name) if moves else ()
         kept = requirements.passed(workspace, before, name, dict.fromkeys(models), note)
         after = pointers.apply_moves(before, moves)
@@ -187,12 +190,12 @@ def promote_image(workspace: Workspace, text: str, *, force: bool, note: str = "
             after = after.with_image(name, replace(record, note=kept))
         transaction.announce(name)  # `latest` may have been moved by hand, so set it even if the lock stays the same
         transaction.commit(after)
-    latest = images.inspect_image(workspace.engine, f"{name.repository}:latest")
+    now = None if moves else images.inspect_image(workspace.engine, latest)
     return Promoted(
         name,
         moves,
         staying=pointers.staying(after, moves),
         differences=pointers.differences(workspace.project, before, moves),
         foreign=claims.foreign_latest(workspace, moves),
-        corrected=not moves and latest is not None and (tagged is None or tagged.id != latest.id),
+        corrected=now is not None and (tagged is None or tagged.id != now.id),
     )

@@ -224,9 +224,11 @@ def with_fingerprint(endpoint: Endpoint, content: str, cache: Path) -> str:
     """Returns the id of an image with the fingerprint ``content``, whatever its names are; empty if the engine has
     none. ``cache`` as for `fingerprints`."""
     contents = fingerprints(endpoint, {image["Id"] for image in image_listing(endpoint)}, cache)
-    alike = next((id_ for id_, each in contents.items() if each == content), "")
-    details = inspect_image(endpoint, alike)  # anyone may have written the cache
-    return alike if details and fingerprint(details) == content else ""
+    for id_, each in contents.items():
+        # Anyone may have written the cache.
+        if each == content and (details := inspect_image(endpoint, id_)) and fingerprint(details) == content:
+            return id_
+    return ""
 
 
 def tag_image(endpoint: Endpoint, image: str, name: str) -> None:

@@ -255,7 +255,8 @@ def _labels_of_number(own: ProjectIdentity, name: ImageName, fingerprint: str) -
 
 
 def _as_number(text: str) -> int:
-    """The number in a label, which anyone may have written; 0 if the label is not a number."""
+    """The number in a label, tag or folder's name, which anyone may have written; 0 if it is not a number. images.lock
+    holds numbers of 18 digits, so a longer text is no number, and 18 digits leave no room for the next."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 18 else 0
 
 
@@ -395,6 +396,4 @@ def free_number(project: Project, lock: Lock, repository: str, tags: Iterable[st
     taken = [tag.removeprefix(f"{repository}:") for tag in tags if tag.startswith(f"{repository}:")]
     for folder in (project.builds / repository, project.evidence / repository):
         taken += [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    # images.lock holds numbers of 18 digits, so a longer tag is no number, and 18 digits leave no room for the next.
-    given = (int(number) + 1 for number in taken if number.isdecimal() and len(number) < 18)
-    return max([lock.images.get(repository, Repository()).next, *given])
+    return max([lock.images.get(repository, Repository()).next, *(_as_number(tag) + 1 for tag in taken)])

@@ -151,11 +151,11 @@ def restore_tag(workspace: Workspace, name: ImageName, source: str) -> None:
 def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
     """Makes tags and build directories agree with images.lock after an announced change, and records a restored number.
     Only the holder of images.lock may call it."""
-    project, engine, own = workspace.project, workspace.engine, claims.project_identity(workspace.project)
+    project, engine = workspace.project, workspace.engine
     for unwritten in project.journal.glob("*.new"):  # of a process that was killed before it announced anything
         unwritten.unlink()
     for entry in lock_file.journal_entries(project):
-        name, lock = entry.name, writer.lock
+        name, lock, own = entry.name, writer.lock, claims.project_identity(project)
         record = lock.image(name)
         details = images.inspect_image(engine, str(name)) if record is None or record.pruned else None
         if details and number_holder(workspace, name):

@@ -310,9 +310,9 @@ def served_options(command: ServeCommand) -> ServedOptions:
     return ServedOptions(
         model=command.model or "",
         argv=tuple(argv),
-        template=option(command.words, "--chat-template", "--chat_template") or "",
-        tool_parser=option(command.words, "--tool-call-parser", "--tool_call_parser") or "" if calls_tools else "",
-        reasoning_parser=option(command.words, "--reasoning-parser", "--reasoning_parser") or "",
+        template=option(command.words, "--chat-template") or "",
+        tool_parser=option(command.words, "--tool-call-parser") or "" if calls_tools else "",
+        reasoning_parser=option(command.words, "--reasoning-parser") or "",
         unread=unread,
     )
 
