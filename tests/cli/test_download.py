@@ -174,6 +174,7 @@ def test_a_lost_connection_is_taken_up_again(machine: Machine) -> None:
     assert (whole, rest) == (None, "bytes=10485760-")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_ended_download_goes_on(machine: Machine, how: signal.Signals) -> None:
     commit = machine.hub.add(MODEL, {"a": b"old"})

@@ -273,6 +273,7 @@ def test_what_cannot_be_done_with_one_says_why(
         assert "builder rebuild" not in missing
 
 
+@pytest.mark.long
 def test_a_number_that_lost_only_its_tag_gets_the_tag_again(
     builder: Command, endpoint: Endpoint, foreign: Callable[..., str], repository: str
 ) -> None:

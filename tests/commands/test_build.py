@@ -191,6 +191,7 @@ def content(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {path.relative_to(folder).as_posix(): (path.read_bytes(), path.stat().st_mode & 0o777) for path in files}
 
 
+@pytest.mark.long
 def test_a_dry_run_writes_the_build_directory_as_the_build_has_it(
     small: Project, builder: Command, repository: str, tmp_path: Path
 ) -> None:
@@ -235,6 +236,7 @@ def test_a_build_directory_is_written_by_a_dry_run_of_one_target_alone(
     assert not small.builds.exists()
 
 
+@pytest.mark.long
 def test_no_promote_leaves_latest_where_it_is_and_force_builds_the_same_content_again(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -385,6 +387,7 @@ def test_several_targets_are_one_bake_that_builds_what_they_share_once(
     ]
 
 
+@pytest.mark.long
 def test_two_models_of_one_image_built_at_once_share_its_number(
     small: Project, builder: Command, repository: str
 ) -> None:
@@ -404,6 +407,7 @@ def test_two_models_of_one_image_built_at_once_share_its_number(
     assert not list((small.state / "work").iterdir())
 
 
+@pytest.mark.long
 def test_a_number_that_came_with_images_lock_during_the_build_is_not_that_of_an_image_here(
     small: Project, endpoint: Endpoint, repository: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def test_a_changed_mod_is_built_and_changed_back_is_there_but_not_without_an_eng
     assert "no Docker engine answers" in done.stderr
 
 
+@pytest.mark.long
 def test_an_image_that_is_gone_is_built(remembered: str, build: Build, endpoint: Endpoint, repository: str) -> None:
     for tag in ("1", "latest"):
         images.remove_image(endpoint, f"{repository}:{tag}")

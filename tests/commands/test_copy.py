@@ -148,6 +148,7 @@ def test_what_an_earlier_copy_left_under_the_number_does_not_matter(
     assert has(node, f"{built}:1", small)
 
 
+@pytest.mark.long
 def test_a_node_that_is_reached_by_tcp_wants_a_registry_before_anything_moves(
     small: Project, builder: Command, built: str, node: Node, registry: Registry, endpoint: Endpoint
 ) -> None:

@@ -133,6 +133,7 @@ def test_a_frozen_pull_request_survives_a_force_push_and_its_deletion(
     assert "was edited" in builder("build", "small", code=4).stderr
 
 
+@pytest.mark.long
 def test_adding_and_taking_away_a_pull_request_moves_neither_the_branch_nor_the_others(
     small: Project, builder: Command, upstream: Upstream
 ) -> None:
@@ -194,6 +195,7 @@ def test_a_pull_request_that_does_not_apply_is_named_before_anything_is_built(
     assert not (small.state / "logs").exists()
 
 
+@pytest.mark.long
 def test_a_wish_that_resolves_to_the_same_is_recorded_without_a_build(
     small: Project, builder: Command, upstream: Upstream, repository: str
 ) -> None:
@@ -206,6 +208,7 @@ def test_a_wish_that_resolves_to_the_same_is_recorded_without_a_build(
     assert pin(small).requested == first
 
 
+@pytest.mark.long
 def test_the_closures_follow_what_the_source_itself_says(
     small: Project, builder: Command, upstream: Upstream, tmp_path: Path
 ) -> None:

@@ -377,6 +377,7 @@ def older(endpoint: Endpoint) -> Iterator[Node]:
         yield started
 
 
+@pytest.mark.long
 def test_the_classic_store_exports_and_imports(
     small: Project, builder: Command, older: Node, far: Far, tmp_path: Path, repository: str
 ) -> None:

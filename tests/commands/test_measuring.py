@@ -123,6 +123,7 @@ def test_a_probe_that_is_interrupted_leaves_no_server(kitchen: Kitchen, endpoint
     assert evidence(kitchen) == []
 
 
+@pytest.mark.long
 def test_a_server_that_is_stopped_meanwhile_has_not_failed(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:

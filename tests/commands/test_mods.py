@@ -387,6 +387,7 @@ def test_a_script_that_cannot_be_baked_fails_the_build(
     assert_nothing_is_left(small, endpoint, repository)
 
 
+@pytest.mark.long
 def test_a_script_runs_by_the_program_of_its_first_line(
     with_python: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:

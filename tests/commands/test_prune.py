@@ -274,6 +274,7 @@ def test_what_was_made_current_or_paired_since_the_plan_stays(
     assert numbers(endpoint, repository) == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.long
 def test_a_number_that_was_pruned_and_came_back_goes_with_its_first_date(
     stocked: Project, endpoint: Endpoint, repository: str
 ) -> None:
@@ -320,6 +321,7 @@ def test_a_number_that_another_project_also_has_is_only_recorded_as_pruned(
     assert own.layers == sum(each.frees for each in own.going)
 
 
+@pytest.mark.long
 def test_a_base_of_others_goes_when_no_number_and_no_pin_needs_it(
     small: Project, endpoint: Endpoint, repository: str, registry: Registry
 ) -> None:

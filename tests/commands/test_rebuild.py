@@ -96,6 +96,7 @@ def test_another_machine_without_any_cache_makes_the_same_bytes(
     assert output.endswith(": the same content, tagged again\n")
 
 
+@pytest.mark.long
 def test_a_build_directory_is_complete_without_this_program(
     small: Project, builder: Command, endpoint: Endpoint
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_build_directory_is_complete_without_this_program(
     subprocess.run(argv, cwd=directory, env=env, check=True, capture_output=True)
 
 
+@pytest.mark.long
 def test_a_rebuild_that_fails_names_what_the_build_directory_lacks(
     small: Project, builder: Command, repository: str
 ) -> None:

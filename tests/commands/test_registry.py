@@ -228,6 +228,7 @@ def test_a_registry_in_which_no_tag_can_be_moved_takes_numbers(
         )
 
 
+@pytest.mark.long
 def test_a_latest_that_the_registry_does_not_move_ends_no_push(
     small: Project, builder: Command, repository: str, registry: Registry, endpoint: Endpoint
 ) -> None:
@@ -249,6 +250,7 @@ def test_a_latest_that_the_registry_does_not_move_ends_no_push(
         assert engine_registry.manifest_digest(endpoint, f"{front.address}/{repository}:latest") is None
 
 
+@pytest.mark.long
 def test_a_repository_that_exists_from_its_first_push_on_gets_the_first_push(
     small: Project, builder: Command, repository: str, registry: Registry, endpoint: Endpoint
 ) -> None:
@@ -263,6 +265,7 @@ def test_a_repository_that_exists_from_its_first_push_on_gets_the_first_push(
         assert there == recorded(small, repository).digest
 
 
+@pytest.mark.long
 def test_what_was_pushed_is_told_even_if_a_later_push_fails(
     small: Project, builder: Command, repository: str, registry: Registry, endpoint: Endpoint
 ) -> None:

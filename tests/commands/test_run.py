@@ -106,6 +106,7 @@ def test_from_run_to_stop(kitchen: Kitchen, builder: Builder, endpoint: Endpoint
     assert "builder run" not in told
 
 
+@pytest.mark.long
 def test_a_container_is_found_by_its_prefix_and_by_either_name(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
@@ -246,6 +247,7 @@ def test_whatever_is_written_reaches_the_server_as_that_very_argument(
     assert inspect(endpoint, service)["Config"]["Cmd"] == expected
 
 
+@pytest.mark.long
 def test_the_token_is_in_no_label_and_no_log(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     token = "hf_very-secret"
     done = builder("run", "chat", HF_TOKEN=token)
@@ -526,6 +528,7 @@ def test_while_it_starts_status_says_the_phase(kitchen: Kitchen, builder: Builde
     assert (service["state"], service["phase"], service["requests_running"]) == ("starting", "loading weights", None)
 
 
+@pytest.mark.long
 def test_what_does_not_end_in_time_is_killed(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     builder("run", "chat", "--", "--stubborn")
     done = builder("stop", kitchen.name, "--time", "1")
@@ -533,6 +536,7 @@ def test_what_does_not_end_in_time_is_killed(kitchen: Kitchen, builder: Builder,
     assert containers.find_container(endpoint, kitchen.name) is None
 
 
+@pytest.mark.long
 def test_logs_are_followed_across_a_restart_until_it_is_stopped(kitchen: Kitchen, builder: Builder) -> None:
     builder("run", "chat")
     argv = command(kitchen.project, "logs", "chat", "--follow", "--tail", "1")
@@ -547,6 +551,7 @@ def test_logs_are_followed_across_a_restart_until_it_is_stopped(kitchen: Kitchen
         assert child.wait(timeout=30) == 0
 
 
+@pytest.mark.long
 def test_status_is_watched(kitchen: Kitchen, builder: Builder) -> None:
     # What is not being served is started by `restart`, too.
     assert " serves from " in builder("restart", "chat").stdout
@@ -561,6 +566,7 @@ def test_status_is_watched(kitchen: Kitchen, builder: Builder) -> None:
     assert second["up_seconds"] > first["up_seconds"]
 
 
+@pytest.mark.long
 def test_an_exported_compose_file_serves_as_run_does(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint, tmp_path: Path
 ) -> None:
@@ -583,6 +589,7 @@ def test_an_exported_compose_file_serves_as_run_does(
     assert containers.labelled(endpoint, f"{LABEL}={kitchen.name}") == ()
 
 
+@pytest.mark.long
 def test_what_another_project_serves_is_meant_by_its_own_name_alone(
     kitchen: Kitchen, builder: Builder, built: tuple[Project, str], tmp_path: Path, endpoint: Endpoint
 ) -> None:

@@ -114,6 +114,7 @@ def test_a_mod_that_fails_leaves_nothing_behind(
     assert containers.find_container(endpoint, kitchen.name) is None
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("mods")
 def test_a_server_whose_mods_were_never_applied_is_started_again(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint

@@ -81,6 +81,7 @@ def test_an_image_that_is_gone_or_another_one_fails(
     assert found(builder, 0) == []
 
 
+@pytest.mark.long
 def test_an_edited_build_directory_fails_otherwise(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
     folder = small.builds / repository / "1"

@@ -24,6 +24,7 @@ def on(kitchen: Kitchen, folder: Path, tree: Tree) -> dict[str, str]:
     return {**kitchen.environ, "BUILDER_ROOT": str(root), "PATH": f"{programs}:{os.environ['PATH']}"}
 
 
+@pytest.mark.long
 def test_a_start_records_the_machine_and_a_changed_one_keeps_images_from_blame(
     kitchen: Kitchen, tmp_path: Path
 ) -> None:

@@ -153,7 +153,7 @@ def test_an_image_for_another_platform(endpoint: Endpoint, repository: str, buil
 def test_names_come_and_go(endpoint: Endpoint, repository: str, build: Build) -> None:
     first_name, second_name, latest = (f"{repository}:{tag}" for tag in ("1", "2", "latest"))
     first = build(first_name, "FROM scratch\nCOPY Dockerfile /\nLABEL n=1\n").id
-    second = build(second_name, "FROM scratch\nCOPY Dockerfile /\nLABEL n=2\n").id
+    second = build(second_name, f"FROM scratch\nCOPY Dockerfile /\nLABEL n=2 of={repository}\n").id
     images.tag_image(endpoint, first_name, latest)
     assert images.image_tags(endpoint, [repository]) == {first_name: first, second_name: second, latest: first}
     images.tag_image(endpoint, second, latest)

@@ -85,6 +85,7 @@ def test_nothing_is_taken_for_another_chip_or_where_a_file_is_not_as_recorded(
     assert files(there) == set()
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_an_archive_brings_them_to_a_machine_with_the_same_chip(
     small: Project, builder: Command, repository: str, tmp_path: Path

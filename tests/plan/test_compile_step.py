@@ -138,6 +138,7 @@ def environ(endpoint: Endpoint, **more: str) -> dict[str, str]:
     return {**os.environ, **environment(endpoint), **more}
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_the_step_finds_its_jobs_where_it_runs_and_tells_the_memory_that_they_took(endpoint: Endpoint) -> None:
     hungry = 'echo "jobs: $MAX_JOBS"; x=$(head -c 60000000 /dev/zero | tr "\\0" x); sleep 2.5; unset x'

@@ -24,6 +24,7 @@ def test_which_step_a_record_is_of(description: str, step: str) -> None:
     assert bake_run._step(description) == step
 
 
+@pytest.mark.long
 @pytest.mark.engine
 def test_a_record_goes_by_its_id_alone(small: Project, builder: Command, endpoint: Endpoint, repository: str) -> None:
     from builder.engine import images

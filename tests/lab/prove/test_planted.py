@@ -191,6 +191,7 @@ def test_nothing_is_found_in_a_template_without_fault(family: str) -> None:
     assert judged(family, TEMPLATES[family]).findings == ()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "old", "new"), FAULTS)
 def test_a_first_proof_finds_a_fault(family: str, old: str, new: str) -> None:

@@ -53,6 +53,7 @@ def network(log: Path) -> str:
     return log.read_text(encoding="utf-8", errors="replace")
 
 
+@pytest.mark.long
 def test_no_error_and_no_request(page: Path) -> None:
     log = page.parent / "net.json"
     document, console = browse(page, "--dump-dom", f"--log-net-log={log}")

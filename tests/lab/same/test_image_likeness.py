@@ -68,6 +68,7 @@ def plain() -> First:
     return rate(Behaviour(rater=rater()))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("second", "verdict"),
@@ -86,6 +87,7 @@ def test_a_model_without_noise(plain: First, second: Rater, verdict: str) -> Non
     assert likeness.answers_text == "neither image answers any of the 100 questions correctly, so they decide nothing"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_model_with_noise_is_as_itself_until_more_than_that_differs() -> None:
     noisy = rate(Behaviour(rater=rater(noise=0.01, seed=1)))

@@ -90,6 +90,7 @@ def expected(wanted: ContainerSettings, home: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 def test_a_compose_file_makes_the_container_that_was_meant(
     wanted: ContainerSettings, endpoint: Endpoint, tmp_path: Path
 ) -> None:
