@@ -137,44 +137,25 @@ class LockHeldError(Exception):
         self.holder = holder
 
 
-class LockFileError(OSError):
-    """A lock file cannot be opened; ``strerror`` says why."""
-
-
-class NoFileLocksError(LockFileError):
-    """The file system refuses to lock a file."""
-
-
-class FileLock:
-    """Proof that this process holds a lock, until ``released``."""
-
-    released = False
-
-
 @contextmanager
 def locked(
     path: Path, *, wait_seconds: float = float("inf"), on_wait: Callable[[], None] | None = None
-) -> Iterator[FileLock]:
+) -> Iterator[None]:
     """Holds the lock file ``path`` during the block. The file is made if it is missing, and contains the process id of
     the holder.
 
     The file is never deleted: a process that waits for a deleted file would not see the holder of the new file.
     ``on_wait`` is called once if the wait takes longer than a moment. Raises LockHeldError after the same process has
-    held the lock for ``wait_seconds``, NoFileLocksError if the file cannot be locked, and LockFileError if it cannot be
-    opened.
+    held the lock for ``wait_seconds``, and OSError if the file cannot be opened or locked.
     """
-    lock = FileLock()
+    descriptor = _open_lock(path)
     try:
-        descriptor = _open_lock(path)
-    except OSError as error:
-        raise LockFileError(error.errno, error.strerror) from None
-    try:
-        _wait(descriptor, wait_seconds, on_wait)
+        with naming(path):
+            _wait(descriptor, wait_seconds, on_wait)
         _write_holder(descriptor, f"{os.getpid()}\n")
         try:
-            yield lock
+            yield
         finally:
-            lock.released = True
             _write_holder(descriptor, "")
             _unlock(descriptor)
     finally:
@@ -261,8 +242,6 @@ def _wait(descriptor: int, wait_seconds: float, on_wait: Callable[[], None] | No
             return fcntl.flock(descriptor, _AT_ONCE)
         except BlockingIOError:
             pass
-        except OSError as error:
-            raise NoFileLocksError(error.errno, error.strerror) from None
         now = time.monotonic()
         if (current := _holder(descriptor)) != holder:  # processes take turns: the time limit counts for each holder
             holder, since = current, now

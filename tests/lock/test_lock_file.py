@@ -551,14 +551,6 @@ def test_a_failed_block_keeps_what_it_committed_and_lets_go(path: Path, grown: L
         assert transaction.lock == grown
 
 
-def test_after_its_block_a_transaction_writes_no_more(path: Path, grown: Lock, golden: str) -> None:
-    with writing(path) as transaction:
-        pass
-    with pytest.raises(ValueError, match="only inside"):
-        transaction.commit(grown)
-    assert path.read_text() == golden
-
-
 @pytest.mark.parametrize("damage", ["", "<<<<<<< HEAD\n", "version: 4\n...\n"])
 def test_a_damaged_lock_is_never_written_over(path: Path, damage: str) -> None:
     path.write_text(damage)
