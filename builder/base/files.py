@@ -35,7 +35,6 @@ def naming(path: Path) -> Iterator[None]:
 
 # Reading a file that anyone may have put there: links, pipes, devices and files that are too large are refused.
 
-_PIECE = 1 << 16
 _STATE = ".builder"
 
 
@@ -53,10 +52,11 @@ def read_plain_file(path: Path | str, largest: int) -> bytes:
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(status.st_mode):
             raise _no_file(path)
-        content = _up_to(descriptor, largest + 1, status.st_size) if status.st_size <= largest else b""
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = file.read() if status.st_size <= largest else b""
     finally:
         os.close(descriptor)
-    if len(content) > largest or status.st_size > largest:
+    if max(len(content), status.st_size) > largest:
         raise OSError(errno.EFBIG, f"larger than {largest:,} bytes", str(path))
     return content
 
@@ -83,14 +83,6 @@ def opened(path: Path | str, flags: int, mode: int = 0o666) -> int:
             os.close(folder)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
-
-
-def _up_to(descriptor: int, largest: int, size: int) -> bytes:
-    """Reads at most ``largest`` bytes. The file may grow meanwhile, and files of the kernel report no size."""
-    content = os.read(descriptor, min(size + 1, largest))
-    while len(content) not in (size, largest) and (more := os.read(descriptor, min(largest - len(content), _PIECE))):
-        content += more
-    return content
 
 
 def zip_errors() -> tuple[type[Exception], ...]:

@@ -300,8 +300,7 @@ def _own_index_hashes(job: BakeJob) -> dict[str, frozenset[str]]:
     """The hashes of the packages from each extra index, by the folder where the template looks for wheels."""
     hashes = {}
     for name, target in job.targets.items():
-        # Such a name is not one of ours, and no template looks for it.
-        definition = (job.definition if name == plan_bake.TARGET else name).replace("/", "_")
+        definition = job.definition if name == plan_bake.TARGET else name
         for file in sorted((job.work.directory / target["context"] / "python").glob("index-*.txt")):
             text = file.read_text(encoding="utf-8", errors="replace")
             hashes[f"{definition}-{file.stem}"] = frozenset(re.findall(r"--hash=sha256:([0-9a-f]{64})", text))
