@@ -282,13 +282,14 @@ def beside(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
     remove_stale(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
 
-    def make() -> int:
+    try:
         while not lock_new(temporary, descriptor := _make(temporary)):
             os.close(descriptor)
-        return descriptor
-
-    with _until_named(temporary, make) as file:
-        yield file, temporary
+        with naming(temporary), os.fdopen(descriptor, "wb") as file:
+            yield file, temporary
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def is_abandoned(path: Path) -> bool:
@@ -305,17 +306,6 @@ def remove_stale(path: Path) -> None:
                 remove_unlocked(Path(entry.path))
 
 
-@contextmanager
-def _until_named(temporary: Path, make: Callable[[], int]) -> Iterator[IO[bytes]]:
-    """Yields the file that ``make`` opens. The file is removed at the end, unless the block renamed it."""
-    try:
-        with naming(temporary), os.fdopen(make(), "wb") as file:
-            yield file
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
 def _make(path: Path) -> int:
     # An existing file is deleted, not opened: it may belong to another user, or be a link.
     path.unlink(missing_ok=True)
@@ -329,29 +319,17 @@ def _make(path: Path) -> int:
 _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM})
 
 
-def write_atomically(path: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Replaces the file ``path`` with ``content``. ``mode`` sets its permissions (default: those of a new file).
-    Several processes may write the file at once: the last one wins. Raises OSError, and the file is unchanged."""
+def write_atomically(
+    path: Path, content: bytes, *, mode: int | None = None, check: Callable[[], None] | None = None
+) -> None:
+    """Replaces the file ``path`` with ``content``. ``mode`` sets its permissions; by default, an existing file keeps
+    its owner, group and permissions. Several processes may write the file at once: the last one wins. ``check`` is
+    called when the new content is on the disk. If it raises an error, the file is unchanged, as after an OSError."""
     _require_plain(path)
     with beside(path) as (file, temporary):
         if mode is not None:
             os.fchmod(file.fileno(), mode)
-        file.write(content)
-        put_file_in_place(file, temporary, path)
-
-
-def write_alone(path: Path, content: bytes, *, check: Callable[[], None] | None = None) -> None:
-    """Replaces the file ``path`` with ``content``, for one writer at a time: the caller holds a lock. An existing file
-    keeps its owner, group and permissions.
-
-    A killed writer leaves ``.NAME.new`` beside the file; the next writer replaces it. ``check`` is called when the new
-    content is on the disk, before the file is replaced; if ``check`` raises an error, the file is unchanged. Raises
-    OSError.
-    """
-    _require_plain(path)
-    temporary = path.with_name(f".{path.name}.new")
-    with _until_named(temporary, lambda: _make(temporary)) as file:
-        with suppress(FileNotFoundError):
+        elif path.exists():
             _give_access_of(path.stat(), file.fileno())
         file.write(content)
         put_file_in_place(file, temporary, path, check=check)

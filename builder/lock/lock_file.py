@@ -58,7 +58,7 @@ def write_journal(project: Project, name: ImageName, engine_id: str) -> None:
     """Announces a change; the entry is on the disk when this returns. A repository has one entry, the last one."""
     files.make_folder(project.journal)
     content = records.text_of(Entry(name.repository, name.number, engine_id), {})
-    files.write_alone(journal_file(project, name.repository), content.encode())
+    files.write_atomically(journal_file(project, name.repository), content.encode())
 
 
 def is_empty(project: Project) -> bool:
@@ -225,8 +225,8 @@ def _read_with_places(content: str, file: str, load: Load) -> Lock:
 
 
 # The only writer of images.lock. A process that is killed at any moment leaves the old file or the new one. The text is
-# written to a file beside it with a fixed name, forced to the disk, and replaces the old file in one step. If a killed
-# writer leaves the new file, the next writer overwrites it.
+# written to a file beside it, forced to the disk, and replaces the old file in one step. If a killed writer leaves the
+# new file, the next writer removes it.
 
 if TYPE_CHECKING:
     Read = Callable[[bytes, str, Load], Lock]
@@ -266,8 +266,8 @@ class LockWriter:
             # The old packages stay in place until images.lock has the new digest.
             for path, packages in new.items():
                 files.make_folder((self._root / path).parent)
-                files.write_alone(self._root / (path + _NEW), packages)
-            files.write_alone(self._path, content, check=self._refuse_changed)
+                files.write_atomically(self._root / (path + _NEW), packages)
+            files.write_atomically(self._path, content, check=self._refuse_changed)
         except OSError as error:
             raise LockError(
                 f"{self._path} cannot be written, and was left unchanged: {error.strerror}",
@@ -287,7 +287,7 @@ class LockWriter:
 def _settle(root: Path, lock: Lock) -> None:
     """Moves the new files with packages that images.lock records into place, and removes the others, which a killed
     writer left."""
-    for path in root.glob(f"dockerfiles/*/.*packages.*.txt{_NEW}{_NEW}"):
+    for path in root.glob(f"dockerfiles/*/.*packages.*.txt{_NEW}.*"):
         path.unlink(missing_ok=True)
     beside = list(root.glob(f"dockerfiles/*/*packages.*.txt{_NEW}"))
     recorded = {file.path: file.digest for file in closures.of_lock(lock)} if beside else {}
