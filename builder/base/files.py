@@ -35,7 +35,6 @@ def naming(path: Path) -> Iterator[None]:
 
 # Reading a file that anyone may have put there: links, pipes, devices and files that are too large are refused.
 
-_PIECE = 1 << 16
 _STATE = ".builder"
 
 
@@ -53,10 +52,11 @@ def read_plain_file(path: Path | str, largest: int) -> bytes:
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(status.st_mode):
             raise _no_file(path)
-        content = _up_to(descriptor, largest + 1, status.st_size) if status.st_size <= largest else b""
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = file.read() if status.st_size <= largest else b""
     finally:
         os.close(descriptor)
-    if len(content) > largest or status.st_size > largest:
+    if max(len(content), status.st_size) > largest:
         raise OSError(errno.EFBIG, f"larger than {largest:,} bytes", str(path))
     return content
 
@@ -83,14 +83,6 @@ def opened(path: Path | str, flags: int, mode: int = 0o666) -> int:
             os.close(folder)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
-
-
-def _up_to(descriptor: int, largest: int, size: int) -> bytes:
-    """Reads at most ``largest`` bytes. The file may grow meanwhile, and files of the kernel report no size."""
-    content = os.read(descriptor, min(size + 1, largest))
-    while len(content) not in (size, largest) and (more := os.read(descriptor, min(largest - len(content), _PIECE))):
-        content += more
-    return content
 
 
 def zip_errors() -> tuple[type[Exception], ...]:
@@ -137,44 +129,25 @@ class LockHeldError(Exception):
         self.holder = holder
 
 
-class LockFileError(OSError):
-    """A lock file cannot be opened; ``strerror`` says why."""
-
-
-class NoFileLocksError(LockFileError):
-    """The file system refuses to lock a file."""
-
-
-class FileLock:
-    """Proof that this process holds a lock, until ``released``."""
-
-    released = False
-
-
 @contextmanager
 def locked(
     path: Path, *, wait_seconds: float = float("inf"), on_wait: Callable[[], None] | None = None
-) -> Iterator[FileLock]:
+) -> Iterator[None]:
     """Holds the lock file ``path`` during the block. The file is made if it is missing, and contains the process id of
     the holder.
 
     The file is never deleted: a process that waits for a deleted file would not see the holder of the new file.
     ``on_wait`` is called once if the wait takes longer than a moment. Raises LockHeldError after the same process has
-    held the lock for ``wait_seconds``, NoFileLocksError if the file cannot be locked, and LockFileError if it cannot be
-    opened.
+    held the lock for ``wait_seconds``, and OSError if the file cannot be opened or locked.
     """
-    lock = FileLock()
+    descriptor = _open_lock(path)
     try:
-        descriptor = _open_lock(path)
-    except OSError as error:
-        raise LockFileError(error.errno, error.strerror) from None
-    try:
-        _wait(descriptor, wait_seconds, on_wait)
+        with naming(path):
+            _wait(descriptor, wait_seconds, on_wait)
         _write_holder(descriptor, f"{os.getpid()}\n")
         try:
-            yield lock
+            yield
         finally:
-            lock.released = True
             _write_holder(descriptor, "")
             _unlock(descriptor)
     finally:
@@ -261,8 +234,6 @@ def _wait(descriptor: int, wait_seconds: float, on_wait: Callable[[], None] | No
             return fcntl.flock(descriptor, _AT_ONCE)
         except BlockingIOError:
             pass
-        except OSError as error:
-            raise NoFileLocksError(error.errno, error.strerror) from None
         now = time.monotonic()
         if (current := _holder(descriptor)) != holder:  # processes take turns: the time limit counts for each holder
             holder, since = current, now
@@ -311,13 +282,14 @@ def beside(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
     remove_stale(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
 
-    def make() -> int:
+    try:
         while not lock_new(temporary, descriptor := _make(temporary)):
             os.close(descriptor)
-        return descriptor
-
-    with _until_named(temporary, make) as file:
-        yield file, temporary
+        with naming(temporary), os.fdopen(descriptor, "wb") as file:
+            yield file, temporary
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def is_abandoned(path: Path) -> bool:
@@ -334,17 +306,6 @@ def remove_stale(path: Path) -> None:
                 remove_unlocked(Path(entry.path))
 
 
-@contextmanager
-def _until_named(temporary: Path, make: Callable[[], int]) -> Iterator[IO[bytes]]:
-    """Yields the file that ``make`` opens. The file is removed at the end, unless the block renamed it."""
-    try:
-        with naming(temporary), os.fdopen(make(), "wb") as file:
-            yield file
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
 def _make(path: Path) -> int:
     # An existing file is deleted, not opened: it may belong to another user, or be a link.
     path.unlink(missing_ok=True)
@@ -358,29 +319,17 @@ def _make(path: Path) -> int:
 _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM})
 
 
-def write_atomically(path: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Replaces the file ``path`` with ``content``. ``mode`` sets its permissions (default: those of a new file).
-    Several processes may write the file at once: the last one wins. Raises OSError, and the file is unchanged."""
+def write_atomically(
+    path: Path, content: bytes, *, mode: int | None = None, check: Callable[[], None] | None = None
+) -> None:
+    """Replaces the file ``path`` with ``content``. ``mode`` sets its permissions; by default, an existing file keeps
+    its owner, group and permissions. Several processes may write the file at once: the last one wins. ``check`` is
+    called when the new content is on the disk. If it raises an error, the file is unchanged, as after an OSError."""
     _require_plain(path)
     with beside(path) as (file, temporary):
         if mode is not None:
             os.fchmod(file.fileno(), mode)
-        file.write(content)
-        put_file_in_place(file, temporary, path)
-
-
-def write_alone(path: Path, content: bytes, *, check: Callable[[], None] | None = None) -> None:
-    """Replaces the file ``path`` with ``content``, for one writer at a time: the caller holds a lock. An existing file
-    keeps its owner, group and permissions.
-
-    A killed writer leaves ``.NAME.new`` beside the file; the next writer replaces it. ``check`` is called when the new
-    content is on the disk, before the file is replaced; if ``check`` raises an error, the file is unchanged. Raises
-    OSError.
-    """
-    _require_plain(path)
-    temporary = path.with_name(f".{path.name}.new")
-    with _until_named(temporary, lambda: _make(temporary)) as file:
-        with suppress(FileNotFoundError):
+        elif path.exists():
             _give_access_of(path.stat(), file.fileno())
         file.write(content)
         put_file_in_place(file, temporary, path, check=check)

@@ -181,9 +181,7 @@ def bake_images(
     for address in sorted(each for each in addresses if each.startswith("file:")):  # BuildKit cannot reach these
         replaced[address] = _from_mirror(project, address, work.path / f"tree-{len(replaced)}")
     config = configuration.load_configuration(project)
-    if config.cache:  # the build continues if the registry does not answer
-        cache = f"type=registry,ref={config.required_registry()}/{jobs[0].definition}:buildcache"
-        common |= {"cache-from": [cache], "cache-to": [f"{cache},mode=max,ignore-error=true"]}
+    common["cache"] = config.required_registry() if config.cache else ""
     while True:
         targets = _targets(jobs, common, replaced, bases)
         bake_file = plan_bake.dump_bake({"target": _with_logins(targets, work, logins)})
@@ -251,10 +249,10 @@ def _from_mirror(project: Project, address: str, folder: Path, gone: TreeGoneErr
 def _targets(
     jobs: Sequence[BakeJob], common: Mapping[str, Any], replaced: Mapping[str, str], bases: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The targets of all jobs, made distinct by a number, with the ``common`` arguments, secrets, contexts and cache;
-    some contexts are ``replaced`` by folders, and the ``bases`` come from elsewhere."""
+    """The targets of all jobs, made distinct by a number, with the ``common`` arguments, secrets and contexts; some
+    contexts are ``replaced`` by folders, and the ``bases`` come from elsewhere. Each job has a cache of its own in the
+    registry ``common["cache"]``, which may be empty."""
     targets: dict[str, Any] = {}
-    cache = {key: value for key, value in common.items() if key.startswith("cache-")}
     for number, job in enumerate(jobs, start=1):
         renamed = {
             name: _target(job, number) if name == plan_bake.TARGET else f"{name}-below-{number}" for name in job.targets
@@ -274,8 +272,11 @@ def _targets(
                 "contexts": {**contexts, **bases, **common["contexts"]},
                 "secret": [*packages, *common["secret"]],
                 "args": {**target.get("args", {}), **common["args"]},
-                **(cache if name == plan_bake.TARGET else {}),
             }
+        if registry := common["cache"]:  # the build continues if it does not answer
+            place = f"type=registry,ref={registry}/{job.definition.lower()}:buildcache"
+            own = {"cache-from": [place], "cache-to": [f"{place},mode=max,ignore-error=true"]}
+            targets[renamed[plan_bake.TARGET]] |= own
     return targets
 
 
@@ -299,8 +300,7 @@ def _own_index_hashes(job: BakeJob) -> dict[str, frozenset[str]]:
     """The hashes of the packages from each extra index, by the folder where the template looks for wheels."""
     hashes = {}
     for name, target in job.targets.items():
-        # Such a name is not one of ours, and no template looks for it.
-        definition = (job.definition if name == plan_bake.TARGET else name).replace("/", "_")
+        definition = job.definition if name == plan_bake.TARGET else name
         for file in sorted((job.work.directory / target["context"] / "python").glob("index-*.txt")):
             text = file.read_text(encoding="utf-8", errors="replace")
             hashes[f"{definition}-{file.stem}"] = frozenset(re.findall(r"--hash=sha256:([0-9a-f]{64})", text))

@@ -123,7 +123,8 @@ def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[Buil
 
 def _files(project: Project) -> Iterator[Path]:
     """Lists all files that a plan depends on, including the program. A new recipe changes the state of its folder."""
-    yield from (project.root, project.lock)
+    settings = project.root / "builder.yaml"
+    yield from (project.root, project.lock, *([settings] if settings.exists() else []))
     for top in (project.dockerfiles, project.mods, project.recipes, _PROGRAM):
         for path, folders, names in os.walk(top, followlinks=True):
             folders.sort()

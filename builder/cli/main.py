@@ -400,6 +400,8 @@ def translate(error: BaseException) -> SystemFailureError | None:
         return _failure(None, "no memory is left", errno.ENOMEM)
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
         return _failure(None, str(error), errno.EAGAIN)
+    if isinstance(error, RuntimeError) and "Symlink loop" in str(error):  # of `Path.resolve` before Python 3.13
+        return _failure(Path(str(error).partition("'")[2].rstrip("'")), "a link that leads to itself", errno.ELOOP)
     if isinstance(error, RuntimeError) and "home directory" in str(error):  # of `Path.home` and `Path.expanduser`
         hint = "set HOME to a folder that you can write to; write paths of other users without `~`"
         return SystemFailureError("the home folder of a user is not known", hint=hint)

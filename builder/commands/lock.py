@@ -91,7 +91,7 @@ def recover_lock(workspace: Workspace) -> Recovered:
             raise NothingToDoError("\n".join((reason, *findings)), hint=_ANEW if lock_file.is_lost(project) else "")
         aside = project.lock.with_name("images.lock.damaged")
         if damaged:  # the user may still read it
-            files.write_alone(aside, damaged[0])
+            files.write_atomically(aside, damaged[0])
         latest = recovery.current(workspace.engine, recoverable)
         writer.commit(completed(writer.lock, missing, latest))
         for name, repository in writer.lock.images.items():
@@ -227,7 +227,7 @@ def merge_files(base: Path, ours: Path, theirs: Path) -> bool:
         foreign_files.mark_conflict(base, ours, theirs)
         return False
     merged = text.dump_lock(merging.union(common, our, their), text.comments_of(ours.read_text(encoding="utf-8")))
-    files.write_alone(ours, merged.encode())
+    files.write_atomically(ours, merged.encode())
     return True
 
 

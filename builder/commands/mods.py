@@ -412,7 +412,7 @@ def pin_mod_files(
         pinned.append((entry["from"], digest, entry.get("sha256", "")))
         yaml = mod_files.with_digest(yaml, file, index, digest)
     if any(digest != before for _, digest, before in pinned):
-        files.write_alone(path, yaml.encode())
+        files.write_atomically(path, yaml.encode())
     return pinned
 
 

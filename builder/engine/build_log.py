@@ -120,12 +120,9 @@ class StepOutput:
     text: str
 
 
-EXPORTING = "exporting layers"  # BuildKit's name
-
-
 @dataclass(frozen=True)
 class StepProgress:
-    """The progress of a part of a step (``what``: a layer, `EXPORTING`) in bytes; ``total`` 0 if unknown."""
+    """The progress of a part of a step (``what``: a layer, ``exporting layers``) in bytes; ``total`` 0 if unknown."""
 
     step: str
     what: str
@@ -134,15 +131,7 @@ class StepProgress:
     done: bool
 
 
-@dataclass(frozen=True)
-class LayersPacked:
-    """The bytes that an export (``step``) has packed so far. BuildKit's progress does not contain them."""
-
-    step: str
-    size: int
-
-
-Event = StepStarted | StepFinished | StepOutput | StepProgress | LayersPacked
+Event = StepStarted | StepFinished | StepOutput | StepProgress
 
 
 @dataclass

@@ -64,15 +64,17 @@ _DAY = re.compile(r"(?<!\d)(20\d\d)(-?)(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])(?:
 
 
 def split_tag(name: str) -> tuple[str, str]:
-    """Splits ``repository[:tag]``; the tag is ``latest`` by default. A colon before a slash belongs to a port."""
-    repository_name, colon, tag = name.rpartition(":")
+    """Splits a reference into the repository and the digest, or else the tag, which is ``latest`` by default. A colon
+    before a slash belongs to a port."""
+    named, _, digest = name.partition("@")
+    repository_name, colon, tag = named.rpartition(":")
     if not colon or "/" in tag:
-        return name, "latest"
-    return repository_name, tag
+        repository_name, tag = named, "latest"
+    return repository_name, digest or tag
 
 
 def repository(reference: str) -> str:
-    return split_tag(reference.partition("@")[0])[0]
+    return split_tag(reference)[0]
 
 
 def day_of(text: str) -> str:
@@ -442,7 +444,7 @@ def _changed_names(recent: Iterable[Mapping[str, Any]], cached: Mapping[str, str
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
     """True if the engine would list this tag for these references. A reference matches a whole tag or a repository."""
-    if name.startswith("sha256:"):
+    if "@" in name or name.startswith("sha256:"):
         return False
     repository = split_tag(name)[0]
     return not patterns or any(

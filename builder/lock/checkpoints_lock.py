@@ -183,7 +183,7 @@ def record_checkpoint(project: Project, name: str, revision: str, made: Checkpoi
         made = replace(made, sequence=highest if current == revision else highest + 1)
         after = CheckpointRecords({**before.checkpoints, name: {**revisions, revision: made}})
         if after != before:
-            files.write_alone(project.checkpoints_lock, written(after))
+            files.write_atomically(project.checkpoints_lock, written(after))
 
 
 # The folders of sources and results. They are in the Hugging Face cache, whose layout other programs read, or belong to

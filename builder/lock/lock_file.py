@@ -21,7 +21,6 @@ from builder.lock.model import VERSION, ImageName, Lock
 from builder.lock.text import comments_of, dump_lock
 
 if TYPE_CHECKING:
-    from builder.base.files import FileLock
     from builder.base.project import Project
     from builder.lock.closures import Load
 
@@ -59,7 +58,7 @@ def write_journal(project: Project, name: ImageName, engine_id: str) -> None:
     """Announces a change; the entry is on the disk when this returns. A repository has one entry, the last one."""
     files.make_folder(project.journal)
     content = records.text_of(Entry(name.repository, name.number, engine_id), {})
-    files.write_alone(journal_file(project, name.repository), content.encode())
+    files.write_atomically(journal_file(project, name.repository), content.encode())
 
 
 def is_empty(project: Project) -> bool:
@@ -226,8 +225,8 @@ def _read_with_places(content: str, file: str, load: Load) -> Lock:
 
 
 # The only writer of images.lock. A process that is killed at any moment leaves the old file or the new one. The text is
-# written to a file beside it with a fixed name, forced to the disk, and replaces the old file in one step. If a killed
-# writer leaves the new file, the next writer overwrites it.
+# written to a file beside it, forced to the disk, and replaces the old file in one step. If a killed writer leaves the
+# new file, the next writer removes it.
 
 if TYPE_CHECKING:
     Read = Callable[[bytes, str, Load], Lock]
@@ -236,8 +235,8 @@ if TYPE_CHECKING:
 class LockWriter:
     """The right to write images.lock until the block of ``writing`` ends. ``lock`` is its present content."""
 
-    def __init__(self, path: Path, root: Path, writer: FileLock, read: Read) -> None:
-        self._path, self._root, self._writer = path, root, writer
+    def __init__(self, path: Path, root: Path, read: Read) -> None:
+        self._path, self._root = path, root
         self._load = files_below(root)
         self._content = read_bytes(path)
         self.lock = Lock() if self._content is None else read(self._content, path.name, self._load)
@@ -250,8 +249,6 @@ class LockWriter:
         Raises LockError if a file cannot be written or was changed meanwhile, and leaves images.lock unchanged. Raises
         UsageError for text that is not Unicode, and ValueError for a lock that could not be read back (a bug).
         """
-        if self._writer.released:
-            raise ValueError("images.lock may be written only inside `with writing(…)`")
         lock = lock.dated(self.lock, words.now())
         if broken := list(lock.broken_rules()):
             raise ValueError("; ".join(line for _, line in broken))
@@ -269,8 +266,8 @@ class LockWriter:
             # The old packages stay in place until images.lock has the new digest.
             for path, packages in new.items():
                 files.make_folder((self._root / path).parent)
-                files.write_alone(self._root / (path + _NEW), packages)
-            files.write_alone(self._path, content, check=self._refuse_changed)
+                files.write_atomically(self._root / (path + _NEW), packages)
+            files.write_atomically(self._path, content, check=self._refuse_changed)
         except OSError as error:
             raise LockError(
                 f"{self._path} cannot be written, and was left unchanged: {error.strerror}",
@@ -290,7 +287,7 @@ class LockWriter:
 def _settle(root: Path, lock: Lock) -> None:
     """Moves the new files with packages that images.lock records into place, and removes the others, which a killed
     writer left."""
-    for path in root.glob(f"dockerfiles/*/.*packages.*.txt{_NEW}{_NEW}"):
+    for path in root.glob(f"dockerfiles/*/.*packages.*.txt{_NEW}.*"):
         path.unlink(missing_ok=True)
     beside = list(root.glob(f"dockerfiles/*/*packages.*.txt{_NEW}"))
     recorded = {file.path: file.digest for file in closures.of_lock(lock)} if beside else {}
@@ -323,14 +320,14 @@ def writing(
     file = real.with_name(f".{real.name}.writer")
     with contextlib.ExitStack() as stack:
         try:
-            writer = stack.enter_context(files.locked(file, wait_seconds=wait_seconds, on_wait=on_wait))
+            stack.enter_context(files.locked(file, wait_seconds=wait_seconds, on_wait=on_wait))
         except files.LockHeldError as error:
             who = "another process" if error.holder is None else f"process {error.holder}"
             message = f"{who} has been writing images.lock for more than {wait_seconds:g} s"
             hint = "wait for that process, or stop it if it hangs, then run the command again; do not delete any file"
             raise LockBusyError(message, hint=hint) from None
-        except files.LockFileError as error:
+        except OSError as error:
             message = f"{file} cannot be locked: {error.strerror}"
             hint = f"{file.parent} must be writable, and on a file system that supports file locks"
             raise LockError(message, hint=hint) from None
-        yield LockWriter(real, root or path.parent, writer, read)
+        yield LockWriter(real, root or path.parent, read)

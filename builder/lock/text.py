@@ -188,7 +188,8 @@ def _place(file: str, node: Any) -> Location:
 Comments = dict[tuple[str, ...], tuple[list[str], str]]
 """The comments above each key and the one at its end, by the path of the key; the last line counts as a key."""
 
-_WORD = re.compile(r""""(?:\\.|[^"\\])*+"|'[^']*+'| #.*|.""")
+# A quoted scalar, a comment, or a character: an apostrophe within plain text begins no scalar.
+_WORD = re.compile(r"""(?<![^\s,:{\[])(?:"(?:\\.|[^"\\])*+"|'[^']*+')| #.*|.""")
 
 
 def comments_of(text: str) -> Comments:

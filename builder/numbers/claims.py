@@ -71,7 +71,7 @@ def project_identity(project: Project) -> ProjectIdentity:
             if not (own_id := existing_identity(project)):
                 own_id = os.urandom(16).hex()
                 content = records.text_of(_IdFile(own_id, project.root.stat().st_ino), {})
-                files.write_alone(project.root / _FILE, content.encode())
+                files.write_atomically(project.root / _FILE, content.encode())
     return ProjectIdentity(own_id, str(project.root), os.uname().nodename, _machine())
 
 

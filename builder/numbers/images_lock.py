@@ -152,7 +152,7 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
     """Makes tags and build directories agree with images.lock after an announced change, and records a restored number.
     Only the holder of images.lock may call it."""
     project, engine = workspace.project, workspace.engine
-    for unwritten in project.journal.glob("*.new"):  # of a process that was killed before it announced anything
+    for unwritten in project.journal.glob(".*"):  # of a process that was killed before it announced anything
         unwritten.unlink()
     for entry in lock_file.journal_entries(project):
         name, lock, own = entry.name, writer.lock, claims.project_identity(project)

@@ -242,8 +242,7 @@ def pull_number(workspace: Workspace, address: str, lock: Lock, name: ImageName)
 def pull_unnumbered(workspace: Workspace, reference: str) -> PulledLayers:
     """Pulls someone else's image, by its name in a recipe; returns the layers that this engine lacked. Raises
     TransferError if the pull failed, or no registry has the image."""
-    name, at, digest = reference.partition("@")
-    repository, version = (name, digest) if at else images.split_tag(reference)
+    repository, version = images.split_tag(reference)
     workspace.report(Message(f"{reference}: pulling"))
     login = auth_headers(reference)
     return transfer.pull_layers(workspace.engine, repository, version, login, workspace.report)

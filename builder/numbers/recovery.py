@@ -90,7 +90,7 @@ def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName)
             with _new_directory(project, moved_from, to) as directory:
                 if (directory / RECORD).is_file() and (record := lock_file.read_record(directory)).image(origin):
                     renamed = merging.renamed(record, origin, to.number)
-                    files.write_alone(directory / RECORD, text.dump_lock(renamed).encode())
+                    files.write_atomically(directory / RECORD, text.dump_lock(renamed).encode())
         stayed_in = _matching(candidates, stayed)
         if stayed_in and stayed_in != candidates[0]:
             with _new_directory(project, stayed_in, origin):

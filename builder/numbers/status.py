@@ -200,17 +200,13 @@ def _names(lock: Lock) -> list[ImageName]:
 
 
 def _rows(lock: Lock, by_name: dict[ImageName, ImageState], only_here: Collection[str]) -> tuple[ImageRow, ...]:
-    serving: dict[ImageName, list[str]] = {}
-    for model, record in lock.models.items():
-        serving.setdefault(record.pairing.image, []).append(model)
     rows = []
     for name in sorted(by_name, key=lambda name: (name.repository, -name.number)):
         repository = lock.images[name.repository]
         current = repository.current == name.number
-        models = tuple(sorted(serving.get(name, ())))
         image = repository.numbers[name.number]
         # An adopted image without a name in a registry was never in one. An image that was pushed later has a copy.
         is_alone = str(name) in only_here or (image.adopted is not None and not image.adopted.digests)
         is_alone = is_alone and by_name[name] == "present" and not image.digest
-        rows.append(ImageRow(name, image, current, by_name[name], models, is_alone))
+        rows.append(ImageRow(name, image, current, by_name[name], lock.models_on(name), is_alone))
     return tuple(rows)

@@ -8,6 +8,7 @@ import pytest
 
 from builder.base.project import Project
 from builder.building import bake
+from builder.building.work_folder import WorkFolder
 from builder.engine.build_log import StepFinished
 
 if TYPE_CHECKING:
@@ -65,6 +66,19 @@ def test_each_step_gets_them_and_nothing_else_changes() -> None:
 def test_what_has_a_login_is_a_secret(address: str, is_secret: bool) -> None:
     arguments, logins = bake.split([("HTTPS_PROXY", address)])
     assert (arguments, logins) == (({}, {"HTTPS_PROXY": address}) if is_secret else ({"HTTPS_PROXY": address}, {}))
+
+
+def test_each_image_of_a_build_has_its_own_cache_in_the_registry(tmp_path: Path) -> None:
+    work = WorkFolder("w", tmp_path, "")
+    jobs = [bake.BakeJob(name, {"image": {"context": "."}}, work) for name in ("small", "TF5")]
+    common = {"args": {}, "secret": [], "contexts": {}, "cache": "registry.lan/ann"}
+    targets = bake._targets(jobs, common, {}, {})
+    places = [f"type=registry,ref=registry.lan/ann/{name}:buildcache" for name in ("small", "tf5")]
+    assert [target["cache-from"] for target in targets.values()] == [[place] for place in places]
+    assert [target["cache-to"] for target in targets.values()] == [
+        [f"{place},mode=max,ignore-error=true"] for place in places
+    ]
+    assert not any("cache" in key for key in bake._targets(jobs, {**common, "cache": ""}, {}, {})["small-1"])
 
 
 # The times of steps, stored from build to build.

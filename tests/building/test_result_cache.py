@@ -30,6 +30,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project as it is after a build, with a program of its own and a mod that is a link."""
     made = projects.make(tmp_path / "project")
     projects.write(made.lock, "version: 3\n")
+    projects.write(made.root / "builder.yaml", "")
     projects.write(tmp_path / "elsewhere/run.sh", "touch /x\n")
     (made.mods / "linked").symlink_to(tmp_path / "elsewhere")
     (made.mods / "template/nowhere").symlink_to("gone")
@@ -76,6 +77,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "a part of a template": lambda root: (root / "dockerfiles/_parts/new.j2").touch(),
     "a recipe": lambda root: (root / "recipes/chat.yaml").write_text("model: other\n"),
     "a recipe in the project's folder": lambda root: (root / "chat.yaml").touch(),
+    "builder.yaml": lambda root: (root / "builder.yaml").write_text("evidence: {}\n"),
     "images.lock": lambda root: (root / "images.lock").write_text("version: 3\n"),
     "the program": lambda root: (root.parent / "program/plan.py").write_text("ANSWER = 43\n"),
 }

@@ -511,3 +511,12 @@ def test_odd_surroundings_are_no_bug(tmp_path: Path, command: str, code: int, to
     done = subprocess.run(argv, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert (done.returncode, told in done.stdout + done.stderr) == (code, True), done
     assert "Traceback" not in done.stderr
+
+
+def test_a_link_that_leads_to_itself_is_no_bug(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises((RuntimeError, OSError)) as caught:
+        (tmp_path / "loop").resolve(strict=True)
+    failure = main.translate(caught.value)
+    assert failure is not None
+    assert failure.message.startswith(f"{tmp_path}/loop: ")

@@ -70,6 +70,8 @@ def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:
         ("a", ("a", "latest")),
         ("h:5000/a", ("h:5000/a", "latest")),
         ("h:5000/a/b:2", ("h:5000/a/b", "2")),
+        ("h:5000/a@sha256:b", ("h:5000/a", "sha256:b")),
+        ("a:1@sha256:b", ("a", "sha256:b")),
     ],
 )
 def test_tags(name: str, parts: tuple[str, str]) -> None:

@@ -551,14 +551,6 @@ def test_a_failed_block_keeps_what_it_committed_and_lets_go(path: Path, grown: L
         assert transaction.lock == grown
 
 
-def test_after_its_block_a_transaction_writes_no_more(path: Path, grown: Lock, golden: str) -> None:
-    with writing(path) as transaction:
-        pass
-    with pytest.raises(ValueError, match="only inside"):
-        transaction.commit(grown)
-    assert path.read_text() == golden
-
-
 @pytest.mark.parametrize("damage", ["", "<<<<<<< HEAD\n", "version: 4\n...\n"])
 def test_a_damaged_lock_is_never_written_over(path: Path, damage: str) -> None:
     path.write_text(damage)
@@ -663,18 +655,11 @@ def test_a_circle_of_links(tmp_path: Path) -> None:
         pytest.fail("no such file")
 
 
-@pytest.mark.parametrize("kind", ["file", "link"])
-def test_files_of_a_killed_writer_do_not_hinder_the_next(path: Path, tmp_path: Path, grown: Lock, kind: str) -> None:
-    left, other = path.with_name(".images.lock.new"), tmp_path / "other"
-    other.write_text("kept")
-    if kind == "file":
-        left.write_text("half a lo")
-    else:
-        left.symlink_to(other)
+def test_files_of_a_killed_writer_do_not_hinder_the_next(path: Path, grown: Lock) -> None:
+    path.with_name(".images.lock.1.2").write_text("half a lo")
     with writing(path) as transaction:
         transaction.commit(grown)
     assert read_lock(path) == grown
-    assert other.read_text() == "kept"
     assert names(path.parent) == LEFT
 
 

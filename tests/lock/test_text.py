@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -246,6 +247,13 @@ def test_a_comment_goes_with_its_key(golden: str, full: Lock) -> None:
     text = golden.replace("    10: {", "    # crashes\n    10: {", 1)
     assert "crashes" in dump_lock(full, comments_of(text))
     assert "crashes" not in dump_lock(Lock(models={}), comments_of(text))
+
+
+def test_a_comment_stays_after_a_text_with_an_apostrophe() -> None:
+    lock = Lock().with_image(ImageName("small", 1), replace(locks_of.numbered(), note="it's slow"))
+    text = re.sub("(?m)(it's slow.*)$", r"\1 # don't prune", dump_lock(lock))
+    assert text.count("# don't prune") == 1
+    assert dump_lock(lock, comments_of(text)).count("# don't prune") == 1
 
 
 def test_spaces_that_an_editor_adds_make_no_comment(golden: str) -> None:

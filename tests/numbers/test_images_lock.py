@@ -27,7 +27,7 @@ def test_where_nothing_was_announced_nobody_waits_for_who_writes(tmp_path: Path)
 def test_a_change_of_a_mark_needs_no_engine_and_leaves_nothing(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     locks.write(project, (1, 2), current=2)
-    projects.write(project.journal / "small.json.new", "of a process that was killed")
+    projects.write(project.journal / ".small.json.1.2", "of a process that was killed")
     with images_lock.transaction(workspace(project, NO_ENGINE)) as transaction:
         assert not list(project.journal.iterdir())
         assert claims.existing_identity(project)
