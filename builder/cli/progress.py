@@ -140,11 +140,16 @@ class _Log(_Reporter):
             self._show_step(event)
 
     def _show_step(self, event: object) -> None:
-        from builder.engine.build_log import StepFinished, StepOutput
+        from builder.engine.build_log import LayersPacked, StepFinished, StepOutput
 
-        if output.level() != "verbose":
+        if isinstance(event, LayersPacked):
+            now = time.monotonic()
+            if now - self._shown > _PAUSE_SECONDS:
+                self._shown = now
+                self.print(f"exporting to image: {size_text(event.size)} packed")
+        elif output.level() != "verbose":
             return
-        if isinstance(event, StepOutput):
+        elif isinstance(event, StepOutput):
             text = event.text.replace("\r\n", "\n").replace("\r", "\n")
             # Print only whole lines: a part of a secret would not be recognized, and would be shown.
             whole, end, self._output[event.step] = (self._output.get(event.step, "") + text).rpartition("\n")
@@ -181,7 +186,7 @@ class _Live(_Reporter):
         if self._is_over:
             return
         from builder.building.bake import StepTimes
-        from builder.engine.build_log import StepFinished, StepProgress, StepStarted
+        from builder.engine.build_log import LayersPacked, StepFinished, StepProgress, StepStarted
 
         progress = self._display()
         if isinstance(event, StepTimes):
@@ -190,8 +195,9 @@ class _Live(_Reporter):
         elif isinstance(event, StepStarted) and not event.internal:
             last = (self._expected or {}).get(event.label)
             self._set(event.step, event.title, f"took {duration_text(last)} last time" if last else "")
-        elif isinstance(event, StepProgress):
-            if (amount := _amount(event)) and event.step in self._running:
+        elif isinstance(event, StepProgress | LayersPacked):
+            amount = f"{size_text(event.size)} packed" if isinstance(event, LayersPacked) else _amount(event)
+            if amount and event.step in self._running:
                 progress.update(self._running[event.step], amount=amount)
         elif isinstance(event, StepFinished):
             self._remove(event.step)

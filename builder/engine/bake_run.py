@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import BuilderError, EngineError
@@ -13,14 +15,14 @@ from builder.base.files import naming
 from builder.base.processes import read_ahead, tied_to_parent
 from builder.base.values import dataclass
 from builder.engine import client
-from builder.engine.build_log import BuildLog, BuildProgress, Event, build_error
+from builder.engine.build_log import EXPORTING, BuildLog, BuildProgress, Event, LayersPacked, StepProgress, build_error
 from builder.engine.client import Endpoint, environment, request
 from builder.engine.images import remove_image
 from builder.engine.machine import INSTALL_HINT
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from builder.engine.build_log import StepFinished, StepMemory
@@ -48,8 +50,9 @@ def run_buildx(
         raise EngineError(f"the program `{endpoint.buildx[0]}`, which builds images, was not found", hint=INSTALL_HINT)
     progress = BuildProgress()
     other_lines: list[str] = []
+    followed = endpoint.builds_elsewhere  # buildx reports the amounts of such a BuildKit
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    with naming(log_path), log_path.open("w", encoding="utf-8", errors="replace") as file:
+    with naming(log_path), log_path.open("w", encoding="utf-8", errors="replace") as file, ExitStack() as export:
         log = BuildLog(file)
         process = subprocess.Popen(
             [*tied_to_parent(), program, *endpoint.buildx[1:], *arguments],
@@ -74,6 +77,9 @@ def run_buildx(
                     for event in progress.feed(message):
                         log.write(event)
                         on_event(event)
+                        if not followed and isinstance(event, StepProgress) and event.what == EXPORTING:
+                            followed = True
+                            export.enter_context(_packing_reported(endpoint, event.step, on_event))
                 process.wait()
             finally:
                 # After KeyboardInterrupt or an exception from on_event, the build must not continue alone.
@@ -195,6 +201,85 @@ def _materials(result: Mapping[str, Any]) -> tuple[Material, ...]:
         for material in materials
         for algorithm, value in (material.get("digest") or {}).items()
     )
+
+
+# The bytes of layers that the engine's BuildKit has packed so far. buildx 0.29 reports ``exporting layers`` without an
+# amount. BuildKit's content store has the amount, and every user who may build may read that store:
+# https://github.com/moby/buildkit/blob/master/control/control.go (roContentStore), and
+# api/services/content/v1/content.proto of containerd. One gRPC call needs few of HTTP/2's frames (RFC 9113).
+
+_UPGRADE = b"POST /grpc HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 0\r\n\r\n"
+_METHOD = "/containerd.services.content.v1.Content/ListStatuses"
+_DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _WINDOW = 0, 1, 3, 4, 6, 7, 8
+_END, _WHOLE, _ACKNOWLEDGED = 1, 4, 1  # flags
+_ANSWER_SECONDS = 10.0
+_REPORT_SECONDS = 1.0
+# A Status in protobuf's encoding: its ref (field 3) and its offset (4). The ref of a layer that BuildKit packs is a
+# random word; the ref of a layer that the engine pulls contains a digest.
+_STATUS = re.compile(rb"\x1a.([a-z0-9]{20,})\x20([\x80-\xff]*[\x00-\x7f])", re.DOTALL)
+
+
+@contextmanager
+def _packing_reported(endpoint: Endpoint, step: str, on_event: Callable[[LayersPacked], None]) -> Iterator[None]:
+    """Reports the bytes that ``step`` has packed since the block began, each second in which they grew. Reports nothing
+    with the classic image store, which packs no layers. Other builds that export at the same time are also counted."""
+    over = threading.Event()
+
+    def follow() -> None:
+        sizes: dict[bytes, int] = {}
+        listings = _packed_sizes(endpoint)
+        with suppress(OSError, EngineError):
+            while not over.wait(_REPORT_SECONDS):
+                before = sum(sizes.values())
+                sizes |= next(listings, {})
+                if (amount := sum(sizes.values())) > before:
+                    on_event(LayersPacked(step, amount))
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(_REPORT_SECONDS)
+
+
+def _packed_sizes(endpoint: Endpoint) -> Iterator[dict[bytes, int]]:
+    """Yields the sizes of the layers that are being packed now, by name. Each `next` asks the engine."""
+    headers = {":method": "POST", ":scheme": "http", ":path": _METHOD, ":authority": "docker"}
+    headers["content-type"] = "application/grpc"
+    # Each header is a literal without a table (RFC 7541, 6.2.2).
+    block = b"".join(b"\0" + b"".join(bytes((len(x),)) + x.encode() for x in pair) for pair in headers.items())
+    with client.connected(endpoint, _ANSWER_SECONDS) as (connection, _):
+        connection.sendall(_UPGRADE)
+        stream = connection.makefile("rb")
+        upgraded = b" 101 " in stream.readline()
+        while upgraded and stream.readline().strip():
+            pass
+        # The window is so large that no answer needs another update.
+        window = _frame(_WINDOW, 0, 0, (2**31 - 2**16).to_bytes(4, "big"))
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(_SETTINGS, 0, 0) + window)
+        for number in count(1, 2) if upgraded else ():
+            connection.sendall(_frame(_HEADERS, _WHOLE, number, block) + _frame(_DATA, _END, number, bytes(5)))
+            answer, ended = b"", False
+            while not ended:
+                head = stream.read(9)
+                content = stream.read(int.from_bytes(head[:3], "big"))
+                if len(head) < 9 or head[3] in (_RESET, _GOAWAY):
+                    return
+                kind, flags = head[3], head[4]
+                if kind in (_SETTINGS, _PING) and not flags & _ACKNOWLEDGED:
+                    connection.sendall(_frame(kind, _ACKNOWLEDGED, 0, content if kind == _PING else b""))
+                answer += content if kind == _DATA else b""
+                ended = kind in (_DATA, _HEADERS) and bool(flags & _END)
+            yield {
+                ref: sum((byte & 127) << 7 * place for place, byte in enumerate(offset))
+                for ref, offset in _STATUS.findall(answer)
+            }
+
+
+def _frame(kind: int, flags: int, stream: int, content: bytes = b"") -> bytes:
+    return len(content).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + content
 
 
 # BuildKit's build cache: layers and cache mounts of earlier builds. A record has no labels, but it names its step of a

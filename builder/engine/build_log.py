@@ -120,9 +120,12 @@ class StepOutput:
     text: str
 
 
+EXPORTING = "exporting layers"  # BuildKit's name
+
+
 @dataclass(frozen=True)
 class StepProgress:
-    """The progress of a part of a step (``what``: a layer, ``exporting layers``) in bytes; ``total`` 0 if unknown."""
+    """The progress of a part of a step (``what``: a layer, `EXPORTING`) in bytes; ``total`` 0 if unknown."""
 
     step: str
     what: str
@@ -131,7 +134,15 @@ class StepProgress:
     done: bool
 
 
-Event = StepStarted | StepFinished | StepOutput | StepProgress
+@dataclass(frozen=True)
+class LayersPacked:
+    """The bytes that an export (``step``) has packed so far. BuildKit's progress does not contain them."""
+
+    step: str
+    size: int
+
+
+Event = StepStarted | StepFinished | StepOutput | StepProgress | LayersPacked
 
 
 @dataclass

@@ -24,7 +24,7 @@ import sys, time
 import click
 from builder.building.bake import StepTimes
 from builder.cli import output, progress
-from builder.engine.build_log import StepProgress, StepFinished, StepOutput, StepStarted
+from builder.engine.build_log import LayersPacked, StepProgress, StepFinished, StepOutput, StepStarted
 from builder.base.events import Message
 
 @click.command()
@@ -132,13 +132,15 @@ def test_transfers_servers_and_measurements_on_a_terminal() -> None:
     assert "10 % of 8.0 GB" not in shown
 
 
-def test_an_export_shows_that_it_is_unpacked() -> None:
+def test_an_export_shows_what_is_packed_and_that_it_is_unpacked() -> None:
     shown = on_a_terminal(
         code=EVENTS.replace(
             "        time.sleep(0.2)\n",
+            '        report(LayersPacked("d", 1_300_000_000))\n        time.sleep(0.2)\n'
             '        report(StepProgress("d", "unpacking to docker.io/x:1", 0, 0, False))\n        time.sleep(0.2)\n',
         )
     )
+    assert re.search("exporting to image *1.3 GB packed", shown)
     assert re.search("exporting to image *unpacking", shown)
 
 

@@ -18,7 +18,7 @@ import pytest
 from builder.base.errors import BuildFailedError, EngineError
 from builder.engine import bake_run, images
 from builder.engine.bake_run import BakeResult, Material
-from builder.engine.build_log import Event, StepFinished, StepOutput, StepStarted
+from builder.engine.build_log import Event, LayersPacked, StepFinished, StepOutput, StepStarted
 from builder.engine.client import Endpoint
 from builder.plan import making
 from tests.engine.conftest import Build, write_build
@@ -72,6 +72,31 @@ def test_the_base_is_known_whatever_the_user_wants_in_metadata(repository: str, 
     environ = {**os.environ, "BUILDX_METADATA_PROVENANCE": "disabled"}
     (base,) = build(f"{repository}:1", f"{FROM}{RUN}true\n", environ=environ).materials
     assert base.digest.startswith("sha256:")
+
+
+@pytest.mark.engine
+def test_the_bytes_that_are_packed_are_told_while_layers_are_exported(
+    endpoint: Endpoint, repository: str, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bake_run, "_REPORT_SECONDS", 0.01)
+    listed = bake_run._packed_sizes
+    layers: dict[bytes, int] = {}
+
+    def noted(of: Endpoint) -> Iterator[dict[bytes, int]]:
+        for sizes in listed(of):
+            layers.update(sizes)
+            yield sizes
+
+    monkeypatch.setattr(bake_run, "_packed_sizes", noted)
+    events: list[Event] = []
+    step = f"{RUN}head -c 150000000 /dev/urandom >/{secrets.token_hex(8)}\n"
+    build(f"{repository}:1", FROM + step, on_event=events.append)
+    amounts = [event.size for event in events if isinstance(event, LayersPacked)]
+    assert amounts
+    assert amounts == sorted(set(amounts))
+    # Others may build in this engine: the amount includes their layers, and one layer has the size of this one.
+    assert 0 < amounts[-1] <= sum(layers.values())
+    assert [size for size in layers.values() if 75_000_000 < size < 152_000_000]
 
 
 @pytest.mark.engine
