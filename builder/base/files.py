@@ -329,8 +329,9 @@ def write_atomically(
     with beside(path) as (file, temporary):
         if mode is not None:
             os.fchmod(file.fileno(), mode)
-        elif path.exists():
-            _give_access_of(path.stat(), file.fileno())
+        else:
+            with suppress(FileNotFoundError):
+                _give_access_of(path.stat(), file.fileno())
         file.write(content)
         put_file_in_place(file, temporary, path, check=check)
 
