@@ -75,8 +75,9 @@ def prove_models(
     parts = list(zip(pairings, commands, options, files, strict=True))
     setups = [_setup(workspace, *each) for each in parts]
     began, started = datetime.now(UTC), words.now()
-    # Today as templates write it, and tomorrow, because the proof may run past midnight.
-    days = (began, began + timedelta(days=1))
+    # Today as templates write it, and the days beside it: the proof may run past midnight, and the recipe or the image
+    # may set another time zone.
+    days = [began + timedelta(days=day) for day in (-1, 0, 1)]
     dates = tuple(dict.fromkeys(day.strftime(form) for form in reversed(_DATES) for day in days))
     run = front_end.ask_front_end(workspace.engine, image, setups, labels, workspace.report)
     proofs = []
