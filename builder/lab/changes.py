@@ -15,7 +15,7 @@ from builder.base import files
 from builder.base.errors import FileProblemsError, SourceError
 from builder.base.events import Message, Report
 from builder.base.values import dataclass, field, replace
-from builder.base.words import parse_version
+from builder.base.words import parse_version, shell_word
 from builder.definitions import source_patches
 from builder.definitions.build_target import definition_of, find_target
 from builder.definitions.image import PACKAGES_BUILT_FROM, load_chain
@@ -205,7 +205,7 @@ def compared_image(project: Project, lock: Lock, name: ImageName) -> tuple[Compa
     }
     if image.adopted:
         inside = adopted.read_adopted(folder := build_directory.path_of(project, name))
-        restore = f"`git checkout HEAD -- {project.relative(folder)}` restores it"
+        restore = f"`git checkout HEAD -- {shell_word(project.relative(folder))}` restores it"
         fault = inside.unknown if inside else f"the record of the contents of {name} cannot be read: {restore}"
         return ComparedImage(name, image, None, inside, pairings), fault
     try:
