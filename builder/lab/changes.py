@@ -42,10 +42,9 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True)
-class ValueChange:
-    """A named value that differs; None if a side lacks it."""
+class BaseChange:
+    """A base image that differs; None if a side lacks it."""
 
-    name: str
     before: str | None
     after: str | None
 
@@ -90,7 +89,7 @@ class Changes:
     patches: tuple[SourcePatchChange, ...]
     packages: tuple[PackageChange, ...]
     build_packages: tuple[PackageChange, ...]
-    base: ValueChange | None
+    base: BaseChange | None
 
     def __bool__(self) -> bool:
         return bool(self.sources or self.patches or self.packages or self.build_packages or self.base)
@@ -110,7 +109,7 @@ def changes_between(before: ImageContents, after: ImageContents) -> Changes:
         patches=tuple(patches),
         packages=package_changes(before.packages, after.packages),
         build_packages=package_changes(before.build, after.build),
-        base=ValueChange("base", before.base or None, after.base or None) if before.base != after.base else None,
+        base=BaseChange(before.base or None, after.base or None) if before.base != after.base else None,
     )
 
 

@@ -89,18 +89,10 @@ class SetupAnswers:
 
 
 @dataclass(frozen=True)
-class _DriverState:
-    """The version of vLLM, if the driver found it, and the reason if the driver could not ask."""
+class FrontEndRun:
+    """The version of vLLM (empty if unknown), and the answers for each setup, or the reason for a ``failure``."""
 
     version: str = ""
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class FrontEndRun:
-    """The version of vLLM, and the answers for each setup, or the reason for a ``failure``."""
-
-    version: str
     setups: tuple[SetupAnswers, ...] = ()
     failure: str = ""
 
@@ -118,18 +110,18 @@ def ask_front_end(
         containers.put_file(container, files_of_work(setups))
         try:
             argv = [python, "-B", str(_FOLDER / "driver.py"), str(_FOLDER)]
-            ended, state = container.run(argv, timeout=_LONGEST), _DriverState()
+            ended, state = container.run(argv, timeout=_LONGEST), FrontEndRun()
             with suppress(records.RecordError):
-                state = records.parse(_read(container, "state.json"), _DriverState)
-            if ended.exit_code or state.reason:
-                return FrontEndRun(state.version, failure=state.reason or _reason(ended))
+                state = records.parse(_read(container, "state.json"), FrontEndRun)
+            if ended.exit_code or state.failure:
+                return FrontEndRun(state.version, failure=state.failure or _reason(ended))
             texts = (_read(container, f"answers-{number}.json") for number in range(len(setups)))
             return FrontEndRun(state.version, tuple(records.parse(text, SetupAnswers) for text in texts))
         except BuildFailedError as error:
-            return FrontEndRun("", failure=f"its answers are too long, or are missing: {error.message}")
+            return FrontEndRun(failure=f"its answers are too long, or are missing: {error.message}")
         # The image is untrusted: its shell and its Python may return anything.
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-            return FrontEndRun("", failure="its answers do not match the questions")
+            return FrontEndRun(failure="its answers do not match the questions")
 
 
 def files_of_work(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from builder.building.request import BuildRequest
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
+    from builder.evidence.run_record import Verdict
     from builder.lab.prove.front_end import FrontEndRun, ModelFiles, Setup, SetupAnswers
     from builder.lock.model import NumberedImage
     from builder.numbers.workspace import Workspace
@@ -199,7 +200,7 @@ def _is_published(template: str) -> bool:
 
 
 def _without_answers(reason: str, *, is_own: bool = False) -> judging.Judgement:
-    verdict = judging.worst(["fail" if is_own else "unclear"])
+    verdict: Verdict = "fail" if is_own else "unclear"
     return judging.Judgement(verdict, {}, (Finding("front end", "", verdict, reason),), {}, {})
 
 
