@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import re
 import signal
 import zlib
 from collections.abc import Mapping, Sequence
@@ -253,17 +252,9 @@ _MARKS = (
 )
 
 
-# A model ends its turn with one of these, or with the mark that its template writes there.
-_ENDS = (END, "<|tool_response>", "<|eot_id|>", "<|eom_id|>", "<|call|>", "<|end_message|>", "<|end_of_msg|>")
-_OWN_MARKS = re.compile(
-    r"</?[|\uff5c][^<>\s]{1,40}>|<[^<>\s]{1,40}\|>|</?[a-z]+[:|][a-z_]+>|</?\w*(?:tool|arg_|think|response|assistant)\w*>|\[/?[A-Z][A-Z_]{2,20}\]|\]<\]\w+\[>\["
-)
-
-
-def files(template: str = "") -> dict[str, bytes]:
-    """A tokenizer and a config for models of every family, with the additional marks of ``template``."""
-    marks = tuple(dict.fromkeys((*_MARKS, *_OWN_MARKS.findall(template))))
-    ids = {mark: 256 + at for at, mark in enumerate(marks)}
+def files() -> dict[str, bytes]:
+    """A tokenizer and a config for models of every family."""
+    ids = {mark: 256 + at for at, mark in enumerate(_MARKS)}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     tokenizer: dict[str, Any] = {
@@ -292,7 +283,7 @@ def files(template: str = "") -> dict[str, bytes]:
     config = {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
-        "vocab_size": 256 + len(marks),
+        "vocab_size": 256 + len(_MARKS),
         "hidden_size": 64,
         "intermediate_size": 128,
         "num_hidden_layers": 2,
@@ -301,7 +292,7 @@ def files(template: str = "") -> dict[str, bytes]:
         "head_dim": 32,
         "max_position_embeddings": CONTEXT,
         "torch_dtype": "bfloat16",
-        "eos_token_id": [ids[mark] for mark in _ENDS if mark in ids],
+        "eos_token_id": [ids[END], ids["<|call|>"]],
     }
     contents = {"tokenizer.json": tokenizer, "tokenizer_config.json": settings, "config.json": config}
     return {name: json.dumps(content).encode() for name, content in contents.items()}
