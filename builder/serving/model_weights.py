@@ -188,7 +188,7 @@ def served_weights(
     if name is None or made is None:
         what = name.short if name else f"the checkpoint {recipe.checkpoint}"
         if name:
-            pairs = f"`builder pair {recipe.model} {selection.name} --checkpoint {name.name}`"
+            pairs = f"`builder pair {shell_word(recipe.model)} {selection.name} --checkpoint {name.name}`"
             hint = f"restore checkpoints.lock with git; or `builder checkpoints build {name.name}`, then {pairs}"
             raise ImageStateError(f"{recipe.file} serves {what}, which checkpoints.lock does not have", hint=hint)
         message = f"{recipe.file} serves {what}, which has not been built yet"
@@ -245,8 +245,8 @@ def weights_warning(project: Project, lock: Lock, selection: ServedImage) -> str
     if newest is None or name == newest:
         return ""
     now = name.short if name else "its own weights"
-    moves = f"to serve {newest.short}: `builder pair {recipe.model} {selection.name} --checkpoint {newest.name}`"
-    return f"{recipe.model} is paired with {now}, not with the newest checkpoint; {moves}"
+    pairs = f"`builder pair {shell_word(recipe.model)} {selection.name} --checkpoint {newest.name}`"
+    return f"{recipe.model} is paired with {now}, not with the newest checkpoint; to serve {newest.short}: {pairs}"
 
 
 def missing_weights(project: Project, environ: Mapping[str, str], lock: Lock, model: str) -> str:

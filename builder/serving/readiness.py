@@ -169,10 +169,14 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
     typed = StartOptions.of_labels(server.labels)
     is_typed = bool(typed.overrides or typed.extra)
     no_image_helps = known_cause is not None and (not known_cause.in_image or (known_cause.in_options and is_typed))
-    hints = [known_cause.hint.format(model=selected.recipe.model or server.name)] if known_cause else []
+    hints = (
+        [known_cause.hint.format(model=words.shell_word(selected.recipe.model or server.name))] if known_cause else []
+    )
     if _is_own(project, server):
         if selected.recipe.model:
-            hints.append(f"`builder why {selected.recipe.model}` shows what changed since it last worked")
+            hints.append(
+                f"`builder why {words.shell_word(selected.recipe.model)}` shows what changed since it last worked"
+            )
         hints += [] if no_image_helps else [rollback_hint(project, selected.recipe.model)]
     if len(server.members) > 1:
         hints.insert(
@@ -240,8 +244,8 @@ def rollback_hint(project: Project, name: str | None) -> str:
         start = recorded_starts(project, name).get(image.fingerprint) if image else None
         if start and start.outcome == "replaced":
             same = f"the previous image {before.image} did not serve {name} either"
-            return f"{same}; `builder why {name}` shows what changed"
-        return f"`builder rollback {name}` goes back to {before.image}; then run the command again"
+            return f"{same}; `builder why {words.shell_word(name)}` shows what changed"
+        return f"`builder rollback {words.shell_word(name)}` goes back to {before.image}; then run the command again"
     if model and model.previous:
         return f"no earlier image of {name} can replace this one: see the log"
     return f"{name or 'this recipe'} was never paired with another image: see the log"
