@@ -67,6 +67,12 @@ _EMPTY = {"None", "DeltaMessage()", "DeltaMessage(content='')"}
 # Token counts for the usage that a server reports; parsed messages do not contain them.
 _TOKEN_COUNT = re.compile(r"[\w.]*token_counts?")
 _MARK = re.compile(r"[<\[\]|{}>]")
+# The marks of a template that are single tokens, and those of them that end a turn.
+_OWN_MARKS = re.compile(
+    r"</?[|\uff5c][^<>\s]{1,40}>|<[^<>\s]{1,40}\|>|</?[a-z]+[:|][a-z_]+>"
+    r"|</?\w*(?:tool|arg_|think|response|assistant)\w*>|\[/?[A-Z][A-Z_]{2,20}\]|\]<\]\w+\[>\["
+)
+_ENDS = ("<|im_end|>", "<|tool_response>", "<|eot_id|>", "<|eom_id|>", "<|call|>", "<|end_message|>", "<|end_of_msg|>")
 
 
 @dataclass(frozen=True)
@@ -87,9 +93,9 @@ class Pair:
         options = ["--chat-template", str(file)]
         options += ["--enable-auto-tool-choice", "--tool-call-parser", self.tool] if self.tool else []
         options += ["--reasoning-parser", self.reasoning] if self.reasoning else []
+        files = {name: json.loads(content) for name, content in front_end.files().items()}
         # The tokenizer of a real model contains the marks that its parser looks for.
-        stand_in = front_end.files(self.template + marks.get(self.tool, ""))
-        files = {name: json.loads(content) for name, content in stand_in.items()}
+        _add_marks(files["tokenizer.json"], files["config.json"], self.template + marks.get(self.tool, ""))
         if self.tool.startswith("cohere"):  # vLLM's parser for Cohere reads the model's architecture
             files["config.json"] |= {"architectures": ["Cohere2ForCausalLM"], "model_type": "cohere2"}
         if "hf" in {self.tool, self.reasoning}:
@@ -117,6 +123,17 @@ class Pair:
         return judging.judge_answers(
             self.questions(), answers, tokenizer="", style=Style(), reference=reference, is_published=True
         )
+
+
+def _add_marks(tokenizer: dict[str, Any], config: dict[str, Any], text: str) -> None:
+    """Adds the marks in ``text`` as single tokens. The model ends its turn with those of `_ENDS`."""
+    tokens = tokenizer["added_tokens"]
+    known = {each["content"] for each in tokens}
+    for mark in dict.fromkeys(_OWN_MARKS.findall(text)):
+        if mark not in known:
+            tokens.append({**tokens[-1], "id": tokens[-1]["id"] + 1, "content": mark})
+    ids = {each["content"]: each["id"] for each in tokens}
+    config |= {"vocab_size": max(ids.values()) + 1, "eos_token_id": [ids[mark] for mark in _ENDS if mark in ids]}
 
 
 def _spell_thoughts(tokenizer: dict[str, Any], config: dict[str, Any]) -> None:

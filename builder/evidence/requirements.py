@@ -5,7 +5,6 @@ Only current runs of this project count, and the latest run decides. Nothing is 
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from builder.base.errors import ConflictError, FileProblemsError, UsageError
 from builder.base.values import dataclass, field, fields
+from builder.base.words import shell_word
 from builder.definitions import configuration
 from builder.definitions.recipe import Recipe, load_recipe, recorded
 from builder.evidence import run_record, standing, statistics
@@ -352,12 +352,12 @@ def missing_command(
 ) -> str:
     """The command that provides the missing part. PROFILE stands for a profile that builder.yaml does not have yet."""
     if lacking.kind == "prove" and lacking.failed and "differs" in lacking.why:
-        return f"builder prove {image} {model} --accept"
+        return f"builder prove {image} {shell_word(model)} --accept"
     if lacking.kind == "same":
-        return f"builder compare {lacking.name} {image} {model}"
+        return f"builder compare {lacking.name} {image} {shell_word(model)}"
     # Commands do not know a model that was never paired, but its recipe.
     recipe = None if model in lock.models else recipe or recipe_of(project, lock, image, model)
-    served = shlex.quote(recipe.file) if recipe else model
+    served = shell_word(recipe.file if recipe else model)
     if lacking.kind == "prove":
         return f"builder prove {image} {served}"
     if lacking.figure is None:

@@ -15,7 +15,7 @@ from builder.base import files
 from builder.base.errors import FileProblemsError, SourceError
 from builder.base.events import Message, Report
 from builder.base.values import dataclass, field, replace
-from builder.base.words import parse_version
+from builder.base.words import parse_version, shell_word
 from builder.definitions import source_patches
 from builder.definitions.build_target import definition_of, find_target
 from builder.definitions.image import PACKAGES_BUILT_FROM, load_chain
@@ -42,10 +42,9 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True)
-class ValueChange:
-    """A named value that differs; None if a side lacks it."""
+class BaseChange:
+    """A base image that differs; None if a side lacks it."""
 
-    name: str
     before: str | None
     after: str | None
 
@@ -90,7 +89,7 @@ class Changes:
     patches: tuple[SourcePatchChange, ...]
     packages: tuple[PackageChange, ...]
     build_packages: tuple[PackageChange, ...]
-    base: ValueChange | None
+    base: BaseChange | None
 
     def __bool__(self) -> bool:
         return bool(self.sources or self.patches or self.packages or self.build_packages or self.base)
@@ -110,7 +109,7 @@ def changes_between(before: ImageContents, after: ImageContents) -> Changes:
         patches=tuple(patches),
         packages=package_changes(before.packages, after.packages),
         build_packages=package_changes(before.build, after.build),
-        base=ValueChange("base", before.base or None, after.base or None) if before.base != after.base else None,
+        base=BaseChange(before.base or None, after.base or None) if before.base != after.base else None,
     )
 
 
@@ -205,7 +204,7 @@ def compared_image(project: Project, lock: Lock, name: ImageName) -> tuple[Compa
     }
     if image.adopted:
         inside = adopted.read_adopted(folder := build_directory.path_of(project, name))
-        restore = f"`git checkout HEAD -- {project.relative(folder)}` restores it"
+        restore = f"`git checkout HEAD -- {shell_word(project.relative(folder))}` restores it"
         fault = inside.unknown if inside else f"the record of the contents of {name} cannot be read: {restore}"
         return ComparedImage(name, image, None, inside, pairings), fault
     try:

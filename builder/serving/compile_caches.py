@@ -204,7 +204,7 @@ def begin(endpoint: Endpoint, folder: Path, image: str) -> tuple[str, ...]:
         _remove_as_root(endpoint, image, folder, remaining)
     with suppress(OSError):
         files.write_atomically(folder / _BEGUN, b"")
-    return tuple(wrong)
+    return tuple(path for path in wrong if not os.path.lexists(folder / path))
 
 
 def record_complete(folder: Path) -> None:
@@ -268,6 +268,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 INSIDE = "/run/builder/compiled"
 _REMOVING = 600.0  # seconds
+_MOST_PATHS = 250  # of one command: its arguments may have 2 MiB, and a path 4 KiB (execve(2))
 _BLOCK = 512  # bytes, the unit of st_blocks
 
 
@@ -338,12 +339,16 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _remove_as_root(endpoint: Endpoint, image: str, folder: Path, remaining: Iterable[Path]) -> str:
-    argv = ["rm", "-rf", "--", *(f"{INSIDE}/{path.relative_to(folder)}" for path in remaining)]
+def _remove_as_root(endpoint: Endpoint, image: str, folder: Path, remaining: Sequence[Path]) -> str:
+    """Removes files and folders in a container of ``image``. Returns why something could not be removed."""
+    paths = [f"{INSIDE}/{path.relative_to(folder)}" for path in remaining]
     mounts = {str(folder): INSIDE}
+    output = ""
     try:
         with containers.running(endpoint, image, labels={"builder.prune": "compiled"}, mounts=mounts) as container:
-            result = container.run(argv, timeout=_REMOVING)
+            for first in range(0, len(paths), _MOST_PATHS):
+                argv = ["rm", "-rf", "--", *paths[first : first + _MOST_PATHS]]
+                output += container.run(argv, timeout=_REMOVING).output
     except BuilderError as error:
         return error.message
-    return result.output.strip()
+    return output.strip()

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from builder.base import files, hub_cache
 from builder.base.errors import ConflictError, ImageStateError, SourceError, UnsafePathError, UsageError
 from builder.base.values import dataclass, replace
-from builder.base.words import did_you_mean
+from builder.base.words import did_you_mean, shell_word
 from builder.definitions import recipe as recipes
 from builder.definitions.container import HOME
 from builder.lock import checkpoints_lock, lock_file
@@ -188,13 +188,13 @@ def served_weights(
     if name is None or made is None:
         what = name.short if name else f"the checkpoint {recipe.checkpoint}"
         if name:
-            pairs = f"`builder pair {recipe.model} {selection.name} --checkpoint {name.name}`"
+            pairs = f"`builder pair {shell_word(recipe.model)} {selection.name} --checkpoint {name.name}`"
             hint = f"restore checkpoints.lock with git; or `builder checkpoints build {name.name}`, then {pairs}"
             raise ImageStateError(f"{recipe.file} serves {what}, which checkpoints.lock does not have", hint=hint)
         message = f"{recipe.file} serves {what}, which has not been built yet"
         raise ImageStateError(message, hint=f"`builder checkpoints build {recipe.checkpoint}` builds it")
     if isinstance(selection, SelectedImage):
-        hint = f"`builder build {recipe.file}` builds an image with the mods that the checkpoint needs"
+        hint = f"`builder build {shell_word(recipe.file)}` builds an image with the mods that the checkpoint needs"
         _require_mods(selection.name, selection.record, name, made, hint)
     return _of_checkpoint(project, environ, recipe, name, made)
 
@@ -245,8 +245,8 @@ def weights_warning(project: Project, lock: Lock, selection: ServedImage) -> str
     if newest is None or name == newest:
         return ""
     now = name.short if name else "its own weights"
-    moves = f"to serve {newest.short}: `builder pair {recipe.model} {selection.name} --checkpoint {newest.name}`"
-    return f"{recipe.model} is paired with {now}, not with the newest checkpoint; {moves}"
+    pairs = f"`builder pair {shell_word(recipe.model)} {selection.name} --checkpoint {newest.name}`"
+    return f"{recipe.model} is paired with {now}, not with the newest checkpoint; to serve {newest.short}: {pairs}"
 
 
 def missing_weights(project: Project, environ: Mapping[str, str], lock: Lock, model: str) -> str:

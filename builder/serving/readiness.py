@@ -114,9 +114,9 @@ def _watch(workspace: Workspace, started: StartedServer, most_crashes: int, limi
             raise _failure(project, started, _look(server)[1])
         if limit and time.monotonic() - began > limit:
             reached = f"; the last phase in its log: {phase}" if phase else ""
-            log = project.relative(_keep_log(project, server, head)[0])
+            log, _ = _keep_log(project, server, head)
             message = f"{server.name} did not answer within {most}{reached}"
-            raise ServeFailedError(message, log=log, hint="the log shows how far the start got")
+            raise ServeFailedError(message, log=log, hint="the log shows how far the start got" if log else "")
         time.sleep(_POLL_SECONDS)
 
 
@@ -135,7 +135,9 @@ def _states(server: RunningServer) -> list[Service]:
     """The present states of the server's containers. Raises ConflictError if the server was stopped."""
     present = [containers.find_container(member.engine, member.service.id) for member in server.members]
     states = [state for state in present if state is not None]
-    is_ended = len(present) == 1 and any(not state.is_up and state.exit_code in _STOPPED for state in states)
+    is_ended = len(present) == 1 and any(
+        not state.is_up and state.exit_code in _STOPPED and not state.out_of_memory for state in states
+    )
     if is_ended or len(states) < len(present):
         message = f"another command or program stopped {server.name} while it was starting"
         raise ConflictError(message, hint="if nobody stopped the server on purpose, run the command again")
@@ -167,15 +169,21 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
     typed = StartOptions.of_labels(server.labels)
     is_typed = bool(typed.overrides or typed.extra)
     no_image_helps = known_cause is not None and (not known_cause.in_image or (known_cause.in_options and is_typed))
-    hints = [known_cause.hint.format(model=selected.recipe.model or server.name)] if known_cause else []
+    hints = (
+        [known_cause.hint.format(model=words.shell_word(selected.recipe.model or server.name))] if known_cause else []
+    )
     if _is_own(project, server):
         if selected.recipe.model:
-            hints.append(f"`builder why {selected.recipe.model}` shows what changed since it last worked")
+            hints.append(
+                f"`builder why {words.shell_word(selected.recipe.model)}` shows what changed since it last worked"
+            )
         hints += [] if no_image_helps else [rollback_hint(project, selected.recipe.model)]
     if len(server.members) > 1:
-        hints.insert(0, f"`builder nodes check {selected.recipe.file}` checks the nodes and their links")
+        hints.insert(
+            0, f"`builder nodes check {words.shell_word(selected.recipe.file)}` checks the nodes and their links"
+        )
     kind = NoImageHelpsError if no_image_helps else ServeFailedError
-    logs = ", ".join(project.relative(path) for _, _, path, _ in ended)
+    logs = ", ".join(filter(None, (log for _, _, log, _ in ended)))
     return kind("\n".join(texts), log=logs, hint="; ".join(hints))
 
 
@@ -185,11 +193,11 @@ def end_while_measured(project: Project, server: RunningServer) -> ServeFailedEr
         for member in server.members:
             state = containers.find_container(member.engine, member.service.id)
             if state and not state.is_up:
-                path, lines = _keep_log(project, server, member)
+                log, lines = _keep_log(project, server, member)
                 cause = server_log.known_crash_cause(lines)
                 hint = cause.hint.format(model=server.model or server.name) if cause else "see the log"
                 problem = f"{server.labels[LABEL]} ended during the measurement"
-                return ServeFailedError("\n".join(_told(problem, lines)), log=project.relative(path), hint=hint)
+                return ServeFailedError("\n".join(_told(problem, lines)), log=log, hint=hint)
         time.sleep(_SETTLE_SECONDS)
     return None
 
@@ -209,16 +217,20 @@ def _told(problem: str, lines: Sequence[str]) -> Iterator[str]:
         yield f"the first error in its log: {first}"
 
 
-def _keep_log(project: Project, server: RunningServer, member: ServerMember) -> tuple[Path, list[str]]:
-    """Writes the whole log of a container into a file; returns the file and the lines."""
+def _keep_log(project: Project, server: RunningServer, member: ServerMember) -> tuple[str, list[str]]:
+    """Writes the whole log of a container into a file; returns its path in the project, and the lines. The path is
+    empty if the log cannot be written: a full disk may be why the server ended."""
     lines = [line.text for line in containers.container_log(member.engine, member.service.id)]
     service = containers.find_container(member.engine, member.service.id)
     if service and service.exit_code:  # a restarted container has 0
         lines.append(server_log.end_line(service.exit_code, out_of_memory=service.out_of_memory))
     path = log_file(project, server.labels[LABEL], member.node)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_plain_file(path, redacted("\n".join([*lines, ""])).encode())
-    return path, lines
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_plain_file(path, redacted("\n".join([*lines, ""])).encode())
+    except OSError:
+        return "", lines
+    return project.relative(path), lines
 
 
 def rollback_hint(project: Project, name: str | None) -> str:
@@ -232,8 +244,8 @@ def rollback_hint(project: Project, name: str | None) -> str:
         start = recorded_starts(project, name).get(image.fingerprint) if image else None
         if start and start.outcome == "replaced":
             same = f"the previous image {before.image} did not serve {name} either"
-            return f"{same}; `builder why {name}` shows what changed"
-        return f"`builder rollback {name}` goes back to {before.image}; then run the command again"
+            return f"{same}; `builder why {words.shell_word(name)}` shows what changed"
+        return f"`builder rollback {words.shell_word(name)}` goes back to {before.image}; then run the command again"
     if model and model.previous:
         return f"no earlier image of {name} can replace this one: see the log"
     return f"{name or 'this recipe'} was never paired with another image: see the log"
@@ -258,7 +270,7 @@ _COUNTS = {
 
 @dataclass(frozen=True)
 class ServerMetrics:
-    """The requests that a server handles now, and its tokens since its start. ``cache_used`` is a share of 1.
+    """The requests that a server handles now, and its tokens since its start. ``cache_used`` is a share from 0 to 1.
     ``drafted`` counts the tokens that a speculative decoder proposed in ``drafts`` steps, ``accepted`` the tokens that
     the model accepted."""
 
@@ -278,18 +290,19 @@ class ServerMetrics:
 
 
 def read_metrics(text: str) -> ServerMetrics | None:
-    """Reads the metrics from the text, added up over vLLM's engines; returns None if the text is not vLLM's."""
-    sums: defaultdict[str, float] = defaultdict(float)
+    """Reads the metrics from the text: counts are the sums over vLLM's engines, a share is their mean. Returns None if
+    the text is not vLLM's."""
+    samples: defaultdict[str, list[float]] = defaultdict(list)
     for name, value in _SAMPLE.findall(text):
-        sums[name] += 0.0
+        number = 0.0
         with suppress(ValueError):
-            sums[name] += float(value)
-    if "vllm:num_requests_running" not in sums:
+            number = float(value)
+        samples[name].append(number if math.isfinite(number) else 0.0)  # the format allows NaN and infinity
+    if "vllm:num_requests_running" not in samples:
         return None
-    # The format allows NaN and infinity; they count as 0.
-    counts = {field: sums[f"vllm:{name}"] for field, name in _COUNTS.items()}
-    whole = {field: int(value) if math.isfinite(value) else 0 for field, value in counts.items()}
-    return ServerMetrics(**whole, cache_used=sums["vllm:kv_cache_usage_perc"])
+    counts = {field: int(sum(samples[f"vllm:{name}"])) for field, name in _COUNTS.items()}
+    shares = samples["vllm:kv_cache_usage_perc"] or [0.0]
+    return ServerMetrics(**counts, cache_used=sum(shares) / len(shares))
 
 
 # The starts of this machine: the images that answered for a model, and the last failed start of each server.

@@ -62,6 +62,14 @@ def test_what_is_stopped_from_outside_is_not_waited_for(endpoint: Endpoint, kitc
         readiness.wait_until_ready(workspace(endpoint, kitchen), ends)
 
 
+def test_what_the_kernel_killed_was_not_stopped_from_outside(endpoint: Endpoint, kitchen: Kitchen) -> None:
+    """As a candidate for which the memory does not suffice: it ends with the exit code of `docker kill`."""
+    limits = {"Memory": 32 << 20, "MemorySwap": 32 << 20}
+    ends = started(endpoint, kitchen, "exec tail /dev/zero", HostConfig=limits)
+    with pytest.raises(ServeFailedError, match="ended before it answered: killed by the kernel: out of memory"):
+        readiness.wait_until_ready(workspace(endpoint, kitchen), ends)
+
+
 def test_what_ends_and_is_not_started_again_has_failed(endpoint: Endpoint, kitchen: Kitchen) -> None:
     """As a candidate beside the server of its model, whose own server and image it says nothing about."""
     said: list[object] = []

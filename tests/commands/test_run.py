@@ -367,6 +367,17 @@ def test_a_crash_loop_ends_with_the_log_and_the_way_back(
     assert containers.find_container(endpoint, kitchen.name) is None
 
 
+def test_a_crash_loop_ends_with_its_cause_if_no_log_can_be_written(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    projects.write(kitchen.project.state / "serve-logs", "not a folder")
+    done = builder("run", "chat", "--", "--crash", code=1)
+    assert "before it answered: ValueError: Free memory on device cuda:0" in " ".join(done.stderr.split())
+    assert f"`builder rollback {MODEL}` goes back to {kitchen.repository}:1" in done.stderr
+    assert "the whole log" not in done.stderr
+    assert containers.find_container(endpoint, kitchen.name) is None
+
+
 def test_a_crash_of_a_loader_in_the_image_names_it_beside_the_way_back(kitchen: Kitchen, builder: Builder) -> None:
     cause = "RuntimeError: buffer_size (9663676416 B) exceeds device memory budget (3221225472 B)"
     done = builder("run", "chat", "--", "--crash", "--crash-message", cause, code=1)

@@ -79,8 +79,9 @@ def test_only_what_is_surely_outside_has_failed() -> None:
 
 def test_the_command_that_compares_is_told(tmp_path: Path) -> None:
     missing = MissingEvidence("same", str(OLD), "has not been run")
-    command = requirements.missing_command(Project(tmp_path), Lock(), missing, NEW, "Org/M")
-    assert command == "builder compare small:1 small:2 Org/M"
+    for model, word in {"Org/M": "Org/M", "~/my models/m": "'~/my models/m'"}.items():
+        command = requirements.missing_command(Project(tmp_path), Lock(), missing, NEW, model)
+        assert command == f"builder compare small:1 small:2 {word}"
 
 
 def test_a_project_reads_what_is_required_and_refuses_other_words(tmp_path: Any) -> None:

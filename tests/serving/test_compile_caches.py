@@ -19,6 +19,7 @@ from builder.serving import compile_caches
 from tests import projects, shipped_files
 from tests.commands import kept
 from tests.commands.kept import Kept
+from tests.conftest import BASE
 from tests.plan import shipped
 from tests.plan.test_making import MAKE_PINS
 
@@ -279,3 +280,24 @@ def test_the_chip_is_the_gpu_and_without_one_the_processor_and_what_it_can_do() 
     name, able = compile_caches.parse_chips(cpu)
     assert name == "A CPU"
     assert compile_caches.parse_chips(cpu.replace("avx512 ", "")) != (name, able)
+
+
+@pytest.mark.engine
+def test_any_number_of_files_of_root_is_removed_before_a_start(
+    tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More paths than the arguments of one command may have. Only the files that are gone count as removed."""
+    (tmp_path / "vllm").mkdir()
+    compile_caches.begin(HERE, tmp_path, "x:1")
+    names = [f"vllm/{number:0240}" for number in range(10_000)]
+    for name in names:
+        (tmp_path / name).touch()
+
+    def refuse(_path: Path, **_options: bool) -> None:
+        raise PermissionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", refuse)
+        assert compile_caches.begin(HERE, tmp_path, "x:1") == ()  # this engine does not answer
+        assert compile_caches.begin(endpoint, tmp_path, BASE) == tuple(names)
+    assert list((tmp_path / "vllm").iterdir()) == []

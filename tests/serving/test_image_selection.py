@@ -157,6 +157,9 @@ def test_what_an_image_lacks_or_cannot_promise_is_told(project: Project) -> None
     unnumbered = select_any(project, Lock(), "chat")
     assert "small has no number" in selection_warning(unnumbered)
     assert "`builder build recipes/chat.yaml` builds an image with them" in mods_warning(project, unnumbered)
+    projects.write(project.recipes / "my $chat.yaml", (project.recipes / "chat.yaml").read_text())
+    odd = select_any(project, Lock(), "recipes/my $chat.yaml")
+    assert "`builder build 'recipes/my $chat.yaml'` builds an image with them" in mods_warning(project, odd)
     projects.write(project.dockerfiles / "small" / "image.yaml", "base: [\n")
     assert "`builder build recipes/chat.yaml` builds an image with them" in mods_warning(project, selection)
 

@@ -64,13 +64,15 @@ def make_checkpoint(
         if work.is_symlink():  # the link may have come with the project
             work.unlink()
         work.mkdir(exist_ok=True)
-        # A file counts as finished if it still exists with its recorded size.
+        # A file counts as finished if it is a file of the plan that still exists with its recorded size.
+        small_files = _small_files(plan)
+        names = {*small_files, *(shard.name for shard in plan.shards)}
         made = place.folder(revision_of(journal.finished))
         for name, file in list(journal.finished.items()):
-            paths = (work / name, made / name, _blob(place, file))
+            paths = (work / name, made / name, _blob(place, file)) if name in names else ()
             if not any(path.is_file() and path.stat().st_size == file.size for path in paths):
                 del journal.finished[name]
-        for name, content in _small_files(plan).items():
+        for name, content in small_files.items():
             file = RecordedFile(len(content), sha256_of(content))
             if journal.finished.get(name) != file:
                 with naming(work / name):

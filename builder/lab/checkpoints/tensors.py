@@ -97,13 +97,11 @@ class PlannedContent:
     digests: Mapping[str, str] = field(default_factory=dict)
     effects: tuple[StepEffect, ...] = ()
 
-    def after(
-        self, text: str, tensors: Collection[PlannedTensor] = (), count: int | None = None, **changes: Any
-    ) -> PlannedContent:
+    def after(self, text: str, tensors: Collection[PlannedTensor] = (), **changes: Any) -> PlannedContent:
         """The content after a step with these ``tensors``; ``text`` describes the step."""
         new = {tensor.name: tensor for tensor in tensors}
-        effect = StepEffect(text, len(tensors) if count is None else count)
-        return replace(self, tensors={**self.tensors, **new}, effects=(*self.effects, effect), **changes)
+        effects = (*self.effects, StepEffect(text, len(tensors)))
+        return replace(self, tensors={**self.tensors, **new}, effects=effects, **changes)
 
 
 def apply_step(steps: Iterable[CheckpointStep], sources: Mapping[str, SourceListing]) -> PlannedContent:

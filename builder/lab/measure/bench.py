@@ -77,8 +77,9 @@ def measure_bench(
     if member:
         if peak := container_peak(member):
             figures.append(Figure("memory_peak", {}, "bytes", "lower", (float(peak),)))
-        lines = containers.container_log(member.engine, member.service.id)
-        figures += log_figures(lines, member.service.started)
+        with suppress(EngineError):  # the container uses another log driver, or another command removed it
+            lines = containers.container_log(member.engine, member.service.id)
+            figures += log_figures(lines, member.service.started)
     return outcome.Outcome(
         kind="bench",
         name=profile.name,

@@ -192,7 +192,7 @@ def _beginning(served: ServedModel, job: ToolJob, share: int) -> list[dict[str, 
     least = _tokens(served, job, "")
     tokens = max(_tokens(served, job, llama_benchy.text(_SAMPLE)) - least, 1)
     characters = int(max(served.context * share / 100 - least, 0) * _SAMPLE / tokens)
-    return _opening(job, llama_benchy.text(min(characters, llama_benchy.LENGTH)))
+    return _opening(job, llama_benchy.text(characters))
 
 
 def _opening(job: ToolJob, text: str) -> list[dict[str, Any]]:

@@ -501,7 +501,7 @@ def main(folder: Path) -> None:
     try:
         front_end = import_front_end()
     except (Exception, SystemExit) as error:  # noqa: BLE001
-        write(folder / "state.json", {"version": version, "reason": f"{type(error).__name__}: {error}"})
+        write(folder / "state.json", {"version": version, "failure": f"{type(error).__name__}: {error}"})
         return
     signal.alarm(0)
     for number, setup in enumerate(work["setups"]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import re
 import signal
 import zlib
 from collections.abc import Mapping, Sequence
@@ -89,18 +88,10 @@ class SetupAnswers:
 
 
 @dataclass(frozen=True)
-class _DriverState:
-    """The version of vLLM, if the driver found it, and the reason if the driver could not ask."""
+class FrontEndRun:
+    """The version of vLLM (empty if unknown), and the answers for each setup, or the reason for a ``failure``."""
 
     version: str = ""
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class FrontEndRun:
-    """The version of vLLM, and the answers for each setup, or the reason for a ``failure``."""
-
-    version: str
     setups: tuple[SetupAnswers, ...] = ()
     failure: str = ""
 
@@ -118,18 +109,18 @@ def ask_front_end(
         containers.put_file(container, files_of_work(setups))
         try:
             argv = [python, "-B", str(_FOLDER / "driver.py"), str(_FOLDER)]
-            ended, state = container.run(argv, timeout=_LONGEST), _DriverState()
+            ended, state = container.run(argv, timeout=_LONGEST), FrontEndRun()
             with suppress(records.RecordError):
-                state = records.parse(_read(container, "state.json"), _DriverState)
-            if ended.exit_code or state.reason:
-                return FrontEndRun(state.version, failure=state.reason or _reason(ended))
+                state = records.parse(_read(container, "state.json"), FrontEndRun)
+            if ended.exit_code or state.failure:
+                return FrontEndRun(state.version, failure=state.failure or _reason(ended))
             texts = (_read(container, f"answers-{number}.json") for number in range(len(setups)))
             return FrontEndRun(state.version, tuple(records.parse(text, SetupAnswers) for text in texts))
         except BuildFailedError as error:
-            return FrontEndRun("", failure=f"its answers are too long, or are missing: {error.message}")
+            return FrontEndRun(failure=f"its answers are too long, or are missing: {error.message}")
         # The image is untrusted: its shell and its Python may return anything.
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-            return FrontEndRun("", failure="its answers do not match the questions")
+            return FrontEndRun(failure="its answers do not match the questions")
 
 
 def files_of_work(
@@ -261,17 +252,9 @@ _MARKS = (
 )
 
 
-# A model ends its turn with one of these, or with the mark that its template writes there.
-_ENDS = (END, "<|tool_response>", "<|eot_id|>", "<|eom_id|>", "<|call|>", "<|end_message|>", "<|end_of_msg|>")
-_OWN_MARKS = re.compile(
-    r"</?[|\uff5c][^<>\s]{1,40}>|<[^<>\s]{1,40}\|>|</?[a-z]+[:|][a-z_]+>|</?\w*(?:tool|arg_|think|response|assistant)\w*>|\[/?[A-Z][A-Z_]{2,20}\]|\]<\]\w+\[>\["
-)
-
-
-def files(template: str = "") -> dict[str, bytes]:
-    """A tokenizer and a config for models of every family, with the additional marks of ``template``."""
-    marks = tuple(dict.fromkeys((*_MARKS, *_OWN_MARKS.findall(template))))
-    ids = {mark: 256 + at for at, mark in enumerate(marks)}
+def files() -> dict[str, bytes]:
+    """A tokenizer and a config for models of every family."""
+    ids = {mark: 256 + at for at, mark in enumerate(_MARKS)}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     tokenizer: dict[str, Any] = {
@@ -300,7 +283,7 @@ def files(template: str = "") -> dict[str, bytes]:
     config = {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
-        "vocab_size": 256 + len(marks),
+        "vocab_size": 256 + len(_MARKS),
         "hidden_size": 64,
         "intermediate_size": 128,
         "num_hidden_layers": 2,
@@ -309,7 +292,7 @@ def files(template: str = "") -> dict[str, bytes]:
         "head_dim": 32,
         "max_position_embeddings": CONTEXT,
         "torch_dtype": "bfloat16",
-        "eos_token_id": [ids[mark] for mark in _ENDS if mark in ids],
+        "eos_token_id": [ids[END], ids["<|call|>"]],
     }
     contents = {"tokenizer.json": tokenizer, "tokenizer_config.json": settings, "config.json": config}
     return {name: json.dumps(content).encode() for name, content in contents.items()}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from builder.building.request import BuildRequest
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
+    from builder.evidence.run_record import Verdict
     from builder.lab.prove.front_end import FrontEndRun, ModelFiles, Setup, SetupAnswers
     from builder.lock.model import NumberedImage
     from builder.numbers.workspace import Workspace
@@ -75,8 +76,9 @@ def prove_models(
     parts = list(zip(pairings, commands, options, files, strict=True))
     setups = [_setup(workspace, *each) for each in parts]
     began, started = datetime.now(UTC), words.now()
-    # Today as templates write it, and tomorrow, because the proof may run past midnight.
-    days = (began, began + timedelta(days=1))
+    # Today as templates write it, and the days beside it: the proof may run past midnight, and the recipe or the image
+    # may set another time zone.
+    days = [began + timedelta(days=day) for day in (-1, 0, 1)]
     dates = tuple(dict.fromkeys(day.strftime(form) for form in reversed(_DATES) for day in days))
     run = front_end.ask_front_end(workspace.engine, image, setups, labels, workspace.report)
     proofs = []
@@ -198,7 +200,7 @@ def _is_published(template: str) -> bool:
 
 
 def _without_answers(reason: str, *, is_own: bool = False) -> judging.Judgement:
-    verdict = judging.worst(["fail" if is_own else "unclear"])
+    verdict: Verdict = "fail" if is_own else "unclear"
     return judging.Judgement(verdict, {}, (Finding("front end", "", verdict, reason),), {}, {})
 
 

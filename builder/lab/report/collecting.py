@@ -305,14 +305,14 @@ class _Sources:
     def _of_pairing(self, name: str, model: Part) -> Iterator[Part]:
         paired = self.lock.models[name]
         image, previous, record = paired.pairing.image, paired.previous, self.record(paired.pairing.image)
-        back = f"builder rollback {name}" if previous else ""
+        back = f"builder rollback {words.shell_word(name)}" if previous else ""
         if "bad" in {model.status, record.status}:
             note = self.disclosure.note(paired.pairing.note or record.note)
             yield self._concern("bad", name, image, f"marked bad{f': {note}' if note else ''}", back)
         if record.pruned:
             text = f"the image that serves the model was pruned on {record.pruned[:10]}"
             yield self._concern("missing", name, image, text, "" if record.adopted else f"builder rebuild {image}")
-        prove = f"builder prove {image} {name}"
+        prove = f"builder prove {image} {words.shell_word(name)}"
         texts = {
             "failed": ("the last proof failed", back or prove),
             "changed": ("the last proof found a change from the previous number", f"{prove} --accept"),
@@ -328,7 +328,7 @@ class _Sources:
         for run in now_of(model).runs:
             if run.kind != "prove" and run.word in {"failed", "stale"}:
                 text = f"{run.kind} {run.name}: {'; '.join(run.stale) or 'failed'}"
-                yield self._concern(run.word, name, image, text, _command(run, name, str(image)))
+                yield self._concern(run.word, name, image, text, _command(run, words.shell_word(name), str(image)))
 
     def _of_requirements(self, name: str, environ: Mapping[str, str]) -> Iterator[Part]:
         image = self.lock.models[name].pairing.image
@@ -400,7 +400,8 @@ class Disclosure:
 
     def command(self, text: str) -> str:
         """A command; empty if it contains a name that the page must not show."""
-        return "" if any(name in text and name != shown for name, shown in self._names.items()) else text
+        hidden = (name for name, shown in self._names.items() if name != shown)
+        return "" if any(name in text or words.shell_word(name) in text for name in hidden) else text
 
 
 def _distinct(names: Iterable[str], short: Callable[[str], str]) -> dict[str, str]:

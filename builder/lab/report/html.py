@@ -94,7 +94,7 @@ def _cells(table: Part) -> dict[tuple[str, str], Part]:
         word = proof.word if proof else "never tried"
         beside = []
         for cell in (each for each in cells if each is not proof):
-            name = cell.proof.partition(" ")[2]
+            name = cell.proof.partition(" ")[2] or cell.proof  # a comparison has no other name
             beside.append(f"+ {name}" if cell.word == "proven" else f"{name}: {cell.word}")
         digits = ", ".join(cell.run.removesuffix(".json").rpartition("-")[2] for cell in cells)
         shown[pair] = Part(word=word.removesuffix(" tried"), mark=_MARKS[word], beside=beside, title=digits)

@@ -307,7 +307,8 @@ def read_sessions(folder: Path) -> tuple[Messages, ...]:
             continue
         try:
             text = files.read_plain_file(path, _LARGEST_SESSION).decode()
-            parts = text.splitlines() if path.suffix == ".jsonl" else [text]
+            # Only a line feed ends a line: a text in JSON may contain other line ends, such as U+2028.
+            parts = text.split("\n") if path.suffix == ".jsonl" else [text]
             requests += [_session(json.loads(part)) for part in parts if part.strip()]
         except (OSError, ValueError, TypeError) as error:
             hint = "each .json file, and each line of a .jsonl file, is a request to /v1/chat/completions"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
 from typing import TYPE_CHECKING, Any
@@ -194,3 +195,15 @@ def test_links_that_came_with_the_place_of_the_results_are_not_followed(tmp_path
     (work / "model.safetensors.part").symlink_to(elsewhere / "config.json")
     assert cook.build().name == first.name
     assert made.contents(elsewhere) == {"config.json": b"theirs"}
+
+
+def test_a_journal_that_came_with_the_place_of_the_results_names_only_files_of_the_plan(tmp_path: Path) -> None:
+    cook = kitchen(tmp_path, {"config.json": b"{}"})
+    inputs = checkpoints.plan_checkpoint(cook.workspace(), "hybrid").plan.inputs
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    journal = cook.cache / f".unfinished-{inputs[:16]}.journal"
+    name = os.path.relpath(mine, journal.with_suffix(""))
+    projects.write(journal, json.dumps({name: [4, f"sha256:{hashlib.sha256(b'mine').hexdigest()}", None]}))
+    assert sorted(made.contents(cook.build().folder)) == ["README.md", "config.json", "model.safetensors"]
+    assert mine.read_text() == "mine"

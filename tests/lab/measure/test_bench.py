@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 from builder.base import events, machine_record
 from builder.base.errors import MeasuringError, UsageError
 from builder.definitions.configuration import BUILT_IN, BenchProfile
-from builder.engine.containers import LogLine
+from builder.engine.client import Endpoint
+from builder.engine.containers import LogLine, Service
 from builder.lab.measure import bench, llama_benchy
 from builder.lab.measure.outcome import MeasuringProgress, Outcome
 from builder.lab.measure.own_script import EndedProcess
 from builder.lab.measure.served_model import ServedModel
+from builder.serving.running import ServerMember
 from tests.lab.measure.openai_server import METRICS, Behaviour, serving, write_tokenizer
 
 COMMIT = "a" * 40
@@ -97,8 +99,11 @@ def test_a_server_that_fails_meanwhile_and_a_model_that_talks_nonsense(environ: 
     assert "EngineDeadError" in done.findings[0].text
     assert done.findings[1].at == "afterwards"
     nonsense = Behaviour(context=4096, model=lambda _: {"role": "assistant", "content": "xz"})
+    service = Service("id", "served", "small:1", "id", {}, "running", "", "", 0, 0)
+    member = ServerMember(Endpoint("unix:///nowhere", (), "a test"), service)
     with serving(nonsense) as served:
-        done = bench.measure_bench(served, SMALL, environ, events.ignore)
+        done = bench.measure_bench(served, SMALL, environ, events.ignore, member=member)
+    # An engine that does not answer after the measurement takes away no result.
     assert [finding.check for finding in done.findings] == ["coherence"]
 
 

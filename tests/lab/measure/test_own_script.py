@@ -154,6 +154,7 @@ print(json.dumps({"score": 1 + count % 2}))
         ("print('{\"score\": NaN}')", "the figure score is nan, which is out of range"),
         ("print('{\"score\": Infinity}')", "the figure score is inf, which is out of range"),
         ("print('{\"score\": 1e999}')", "the figure score is inf, which is out of range"),
+        ("print('{\"score\": -1' + 400 * '0' + '}')", f"the figure score is -1{400 * '0'}, which is out of range"),
         ("print('{\"score\": true}')", "the figure score is not a number: True"),
         ('print(\'{"score": "3"}\')', "the figure score is not a number: 3"),
         ("print('{}')", "the figure score is not a number: None"),

@@ -33,13 +33,14 @@ def test_a_model_that_does_the_job_passes_at_every_depth() -> None:
 
 
 @pytest.mark.slow
-def test_the_share_of_the_context_is_what_the_prompt_takes() -> None:
-    behaviour = Behaviour(model=agent.obedient, prefill=0, token=0, context=CONTEXT)
+@pytest.mark.parametrize("context", [CONTEXT, 4_000_000])
+def test_the_share_of_the_context_is_what_the_prompt_takes(context: int) -> None:
+    behaviour = Behaviour(model=agent.obedient, prefill=0, token=0, context=context)
     with serving(behaviour) as served:
         probes.run_tools_long(served, events.ignore, tools=4, steps=2, shares=(50,))
     first = next(body for body in behaviour.requests if body["max_tokens"] > 1)
     taken = len(str(first["messages"])) + len(str(first["tools"]))
-    assert 0.45 < taken / CONTEXT < 0.55
+    assert 0.45 < taken / context < 0.55
 
 
 @pytest.mark.slow

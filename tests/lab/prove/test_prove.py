@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -121,6 +122,18 @@ def proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: FrontEndRun) ->
 def test_all_answers_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = proven(tmp_path, monkeypatch, FrontEndRun("0.32", (answered(len(QUESTIONS)),)))
     assert (run.verdict, run.findings) == ("pass", ())
+
+
+@pytest.mark.parametrize("days", [-1, 0, 1])
+def test_the_current_date_in_a_prompt_is_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int) -> None:
+    """In any time zone that the recipe or the image sets."""
+    today = datetime.now(UTC) + timedelta(days=days)
+    whole = answered(len(QUESTIONS))
+    dated = {name: {**each, "text": f"{each['text']}{today:%d %B %Y}"} for name, each in (whole.answers or {}).items()}
+    run = proven(tmp_path, monkeypatch, FrontEndRun("0.32", (replace(whole, answers=dated),)))
+    prompt = next(each for each in QUESTIONS if each.kind == "prompt")
+    settled = f"{(whole.answers or {})[prompt.name]['text']}TODAY"
+    assert run.goldens[f"{prompt.name}#{prompt.digest}"] == hashlib.sha256(settled.encode()).hexdigest()[:16]
 
 
 def test_one_that_was_killed_says_nothing_of_the_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from builder.base.project import Project
 
 
-FOLDER = "/srv/models/secret-llama"
+FOLDER = "/srv/bob's models/secret-llama"
 SECRETS = ("alert(1)", "recipes/", "evidence/small", "archive", "/srv", "spark-3", "froze", "it is meant")
 
 
@@ -72,6 +72,8 @@ def test_a_full_page_has_them(project: Project) -> None:
     shown = listing.page_as_json(page)
     for secret in ("alert(1)", "evidence/small", FOLDER, "spark-3.lan:5000/team/vllm-node:4"):
         assert secret in shown, secret
+    quoted = "'/srv/bob'\"'\"'s models/secret-llama'"
+    assert f"builder prove spark-3.lan:5000/team/vllm-node:4 {quoted}" in {each.command for each in page.concerns}
     for note in ("spark-3 froze", "it is meant", "spark-3 made it", "spark-3 has it"):
         assert note in shown, note
     assert json.loads(shown)["full"] is True

@@ -139,6 +139,14 @@ def test_a_history_says_how_each_number_came_and_what_it_measured(page: Part, te
     assert f"<td>{run.figures[0].mean:.3g} ± {run.figures[0].std:.3g}<meter max=" in table
 
 
+def test_a_cell_names_each_run_beside_the_proof() -> None:
+    words = {"prove": "proven", "bench quick": "proven", "same": "proven", "probe own": "failed"}
+    cells = tuple(Part(image="small:1", model="m", proof=proof, word=words[proof], run="x-1.json") for proof in words)
+    tried = table(("small:1",), ("m",), tuple(words), cells)
+    page = Part(as_of="", concerns=(), models=(), table=tried, images=(), full=True)
+    assert "proven<small>+ quick</small><small>+ same</small><small>own: failed</small>" in html.render_page(page)
+
+
 def test_the_same_data_give_the_same_bytes(page: Part, text: str) -> None:
     assert html.render_page(page) == text
 

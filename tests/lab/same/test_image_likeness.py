@@ -182,6 +182,12 @@ def test_sessions_of_the_owner_are_rated_and_nothing_of_them_is_kept(tmp_path: P
     assert "secret" not in f"{outcome}"
 
 
+def test_a_line_of_requests_ends_only_at_a_line_feed(tmp_path: Path) -> None:
+    request = {"messages": [{"role": "user", "content": "one\u2028two\x85three"}]}
+    (tmp_path / "two.jsonl").write_text(f"{json.dumps(request, ensure_ascii=False)}\r\n" * 2, encoding="utf-8")
+    assert forced_texts.read_sessions(tmp_path) == (request, request)
+
+
 @pytest.mark.parametrize("content", ["[", "[]", '{"messages": []}', '{"prompt": "x"}'])
 def test_a_file_that_is_no_request_is_refused(tmp_path: Path, content: str) -> None:
     with pytest.raises(UsageError, match="contains no saved requests"):
