@@ -62,6 +62,7 @@ class Client:
         self.fault = fault
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=READ_SECONDS)
         self.rendered: dict[str, list[int]] = {}
+        self.encoded: dict[str, list[int]] = {}
 
     def post(self, path: str, body: Json) -> Any:
         """Returns the JSON of the answer. Raises RefusedError for an error, OSError without an answer."""
@@ -97,8 +98,9 @@ class Client:
         return self.rendered[key]
 
     def encode(self, text: str) -> list[int]:
-        ids: list[int] = self.post("/tokenize", {"prompt": text, "add_special_tokens": False})["tokens"]
-        return ids
+        if text not in self.encoded:
+            self.encoded[text] = self.post("/tokenize", {"prompt": text, "add_special_tokens": False})["tokens"]
+        return self.encoded[text]
 
     def decode(self, ids: list[int]) -> str:
         """Returns the text of token ids, including special tokens."""

@@ -196,6 +196,19 @@ def test_an_output_may_end_with_each_of_its_tokens() -> None:
     assert streamed["chunks"]["ends"] == streamed["one piece"]["ends"] == []
 
 
+def test_the_tokens_of_a_text_are_asked_for_once() -> None:
+    asked: list[str] = []
+
+    class Counting(driver.Client):
+        def post(self, _: str, body: dict[str, Any]) -> Any:
+            asked.append(body["prompt"])
+            return {"tokens": [len(asked)]}
+
+    client = Counting(0)
+    assert [client.encode(text) for text in ("a", "b", "a")] == [[1], [2], [1]]
+    assert asked == ["a", "b"]
+
+
 def test_ids_that_the_model_writes_are_kept() -> None:
     assert read_letters("functions.bell now")["streamed"]["chunks"]["ids"] == ["functions.bell"]
     assert read_letters("bell now")["streamed"]["chunks"]["ids"] == []
