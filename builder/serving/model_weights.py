@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from builder.base import files, hub_cache
 from builder.base.errors import ConflictError, ImageStateError, SourceError, UnsafePathError, UsageError
 from builder.base.values import dataclass, replace
-from builder.base.words import did_you_mean
+from builder.base.words import did_you_mean, shell_word
 from builder.definitions import recipe as recipes
 from builder.definitions.container import HOME
 from builder.lock import checkpoints_lock, lock_file
@@ -194,7 +194,7 @@ def served_weights(
         message = f"{recipe.file} serves {what}, which has not been built yet"
         raise ImageStateError(message, hint=f"`builder checkpoints build {recipe.checkpoint}` builds it")
     if isinstance(selection, SelectedImage):
-        hint = f"`builder build {recipe.file}` builds an image with the mods that the checkpoint needs"
+        hint = f"`builder build {shell_word(recipe.file)}` builds an image with the mods that the checkpoint needs"
         _require_mods(selection.name, selection.record, name, made, hint)
     return _of_checkpoint(project, environ, recipe, name, made)
 

@@ -14,6 +14,7 @@ from builder.base import hub_cache, processes, redaction
 from builder.base.errors import ImageStateError, ModelUnavailableError, NoImageHelpsError, SourceError, UsageError
 from builder.base.events import Message
 from builder.base.values import asdict, dataclass, field, replace
+from builder.base.words import shell_word
 from builder.definitions import cluster, command, configuration, container, mod
 from builder.definitions.configuration import FILE, NOTHING_REQUESTED, Node, RequestedOptions
 from builder.definitions.container import LABEL, PROGRAM, ContainerOptions, ContainerSettings, Mount
@@ -351,13 +352,13 @@ def _way_to(selection: ServedImage, moved: Sequence[str], lacking: Sequence[str]
         if nodes:
             return f"`builder adopt {name}` gives it a number; then `builder copy IMAGE:N {nodes}` copies it there"
         pull = f"get it from a registry: `docker pull {name}`"
-        return f"`builder build {recipe.file}` builds it, or {pull}" if selection.definition else pull
+        return f"`builder build {shell_word(recipe.file)}` builds it, or {pull}" if selection.definition else pull
     where = f"on {', '.join(moved)}, " if nodes else ""
     frees = f"{where}`{adopted.frees(name)}` frees the name; then " if moved else ""
     if nodes:
         return f"{frees}`builder copy {name} {nodes}` copies it there"
     back = adopted.way_back(selection.image, selection.record)
-    return f"{frees}{back}; `builder rollback {recipe.model or recipe.file}` goes to the previous image"
+    return f"{frees}{back}; `builder rollback {shell_word(recipe.model or recipe.file)}` goes to the previous image"
 
 
 def _require_usable(settings: ContainerSettings, endpoint: Endpoint, options: ContainerOptions) -> None:

@@ -173,7 +173,8 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
             hints.append(f"`builder why {selected.recipe.model}` shows what changed since it last worked")
         hints += [] if no_image_helps else [rollback_hint(project, selected.recipe.model)]
     if len(server.members) > 1:
-        hints.insert(0, f"`builder nodes check {selected.recipe.file}` checks the nodes and their links")
+        checks = f"`builder nodes check {words.shell_word(selected.recipe.file)}`"
+        hints.insert(0, f"{checks} checks the nodes and their links")
     kind = NoImageHelpsError if no_image_helps else ServeFailedError
     logs = ", ".join(project.relative(path) for _, _, path, _ in ended)
     return kind("\n".join(texts), log=logs, hint="; ".join(hints))

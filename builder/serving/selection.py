@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from builder.base.errors import FileProblemsError, ImageStateError, UsageError
 from builder.base.values import dataclass, replace
+from builder.base.words import shell_word
 from builder.definitions import build_target, image, recipe
 from builder.definitions.mod import name_of
 from builder.lock.model import ImageName, Lock, NumberedImage
@@ -100,7 +101,7 @@ def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
             raise ImageStateError(message, hint=f"to use the newest one: `builder promote {newest}`")
         adopts = f"`builder adopt {recipe.container}` gives a number to an existing image"
         message = f"no image of {recipe.repository} has been built yet"
-        raise ImageStateError(message, hint=f"`builder build {recipe.file}`; {adopts}")
+        raise ImageStateError(message, hint=f"`builder build {shell_word(recipe.file)}`; {adopts}")
     return replace(with_number(lock, recipe, name), reason=reason)
 
 
@@ -149,7 +150,7 @@ def mods_warning(project: Project, selection: ServedImage) -> str:
         return ""
     built_here = isinstance(selection, SelectedImage) and selection.record.adopted is None
     lacks = f"{selection.name} {'does not contain' if built_here else 'is not known to contain'}"
-    bakes = f"`builder build {selection.recipe.file}` builds an image with them"
+    bakes = f"`builder build {shell_word(selection.recipe.file)}` builds an image with them"
     with suppress(FileProblemsError):  # `builder build` reports a definition that cannot be read
         if not image.of_repository(project, selection.recipe.repository):
             bakes = f"a definition with `base: {selection.recipe.container}` can add them"
