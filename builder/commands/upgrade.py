@@ -77,7 +77,7 @@ def upgrade_image(
             journal.write(fresh)
             return _finished(workspace, fresh)
         if update and dict(update) != dict(upgrade.update):
-            hint = f"`builder upgrade {text}` continues it, `builder upgrade {text} --abort` cancels it"
+            hint = f"`builder upgrade {fresh.model}` continues it, `builder upgrade {fresh.model} --abort` cancels it"
             raise ConflictError(f"an upgrade of {fresh.model} to other sources was interrupted", hint=hint)
         workspace.report(Message(f"continuing the interrupted upgrade: {upgrade.progress}"))
         if not upgrade.result:
@@ -119,9 +119,8 @@ def _begun(workspace: Workspace, text: str, update: Mapping[str, str | None], *,
         recipe = build_target.find_target(project, text, lock.models).recipe
     model = text if text in lock.models else recipe.model if recipe else None
     if recipe is None or not model:
-        hint = (
-            f"`builder build {text} --update SOURCE` builds a definition, `builder upgrade MODEL` upgrades its models"
-        )
+        builds = f"`builder build {words.shell_word(text)} --update SOURCE` builds a definition"
+        hint = f"{builds}, `builder upgrade MODEL` upgrades its models"
         raise UsageError(f"`{text}` does not name a model", hint=hint)
     definition = build_target.definition_of(project, build_target.find_target(project, recipe.file))
     chain = image.load_chain(project, definition, machine.platform(workspace.engine))

@@ -61,7 +61,8 @@ def _require_same(recipe: Recipe, text: str) -> None:
     sizes = {"tensor_parallel": "1"} if "tensor_parallel" in recipe.defaults else {}
     before, after = (_server(command.render_command(each, sizes)) for each in (recipe, parsed.recipe))
     if before != after:
-        hint = f"write the new command by hand; `builder recipes show {recipe.file}` shows the command that is started"
+        shows = f"`builder recipes show {shlex.quote(recipe.file)}`"
+        hint = f"write the new command by hand; {shows} shows the command that is started"
         raise UsageError(f"{recipe.file} cannot be converted: the result would start a different server", hint=hint)
 
 

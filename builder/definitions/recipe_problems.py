@@ -366,7 +366,7 @@ def _options(rendered: ServeCommand) -> dict[str, UsedOption]:
 
 
 def _targets(recipe: Recipe) -> list[str]:
-    return [volume.removesuffix(":ro").rpartition(":")[2].rstrip("/") for volume in recipe.volumes]
+    return [volume.split(":")[1].rstrip("/") for volume in recipe.volumes]
 
 
 def _is_mounted(recipe: Recipe, path: str) -> bool:

@@ -312,6 +312,10 @@ _WITHOUT_EFFECT = {
     "post_exec": "builder runs no command after the server answers",
     "post_commands": "builder runs no command on this machine",
     "stop_after_post": "the server runs until `builder stop`",
+    "runtime_cache": "builder keeps compiled kernels with each image",
+    "scheduler": "`--node` names the machines",
+    "layout": "`--node` names the machines",
+    "readiness": "builder waits until the server answers",
 }
 # Settings that builder's containers set themselves.
 _AS_HERE = frozenset({"auto_remove", "restart_policy", "gpus", "ipc", "network", "cap_add", "devices", "ulimit"})
@@ -334,6 +338,8 @@ def _without_effect(data: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
     for key, reason in _WITHOUT_EFFECT.items():
         if data.get(key):
             yield (key,), f"`{key}` has no effect: {reason}"
+    if data.get("executor") not in (None, "", "docker"):
+        yield ("executor",), "`executor` has no effect: builder starts servers with Docker"
     for key, value in (data.get("executor_config") or {}).items():
         if value and key not in _AS_HERE:
             yield ("executor_config", key), f"`executor_config.{key}` has no effect: builder makes its own container"

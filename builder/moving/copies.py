@@ -255,12 +255,14 @@ class PlannedCopy:
 
 def find_repository(project: Project, address: CopyAddress, notify: Notify) -> Upstream:
     """Looks up a repository. Raises SourceError if it does not answer, or has no such ref. Also raises SourceError for
-    another file or folder of this machine, since git's own message would not help."""
+    a path of this machine that is missing or is something else, since git's own message would not help."""
     place = Path(address.url)
-    if (place.suffix == ".zip" and place.is_file()) or (place.is_dir() and not _is_repository(place)):
+    if place.is_absolute() and not place.exists():
+        raise SourceError(f"there is no file or folder {place}", hint=f"check the path; an address is {_FORM}")
+    if (place.is_file() and place.suffix != ".bundle") or (place.is_dir() and not _is_repository(place)):
         hint = "to use a mod's folder or zip, copy it into mods/; to use a recipe, copy it into recipes/"
         if around := next(filter(_is_repository, place.parents), None):
-            hint = f"name its folder within the repository {around}: {around}//{place.relative_to(around)}"
+            hint = f"name its place within the repository {around}: {around}//{place.relative_to(around)}"
         raise SourceError(f"{place} is not a git repository", hint=hint)
     repository = mirror.locate(project.mirrors, address.url, notify)
     return Upstream(address, *foreign_files.find_commit(repository, address.ref))

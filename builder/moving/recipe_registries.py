@@ -199,6 +199,7 @@ def _texts(value: Any) -> list[str]:
 # Arguments and variables, each with its source.
 
 _STRATEGIES = ("single_node_tp", "single_node_tep", "multi_node_tp", "multi_node_tep", "multi_node_tp_pp")
+_MOST_NODES = 16  # of vLLM's own command builder
 # vLLM's recipes have such names for the user to fill in. In builder, the nodes of builder.yaml determine the values.
 _TO_FILL_IN = re.compile(r"\$[A-Z_][A-Z0-9_]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -275,17 +276,25 @@ class _Making:
             gate = self._by_hardware(gates.get(key)) if isinstance(gates.get(key), dict) else None
             several = key.startswith("multi_node_") or key == "pd_cluster"
             is_possible = self.profile.get("scalable") is not False or not several
+            is_possible &= self._nodes_for(key) <= (_MOST_NODES if several else 1)
             if (gate != "unsupported" if gate is not None else key in listed) and is_possible:
                 offered.append(key)
         nodes = 2 if self._fits(1) is False and any(key.startswith("multi_node_") for key in offered) else 1
         chosen = self._recommended(strategies, nodes)
         if chosen not in offered:
             chosen = next((key for key in offered if key != "pd_cluster"), chosen)
-        nodes = max(nodes, 2 if chosen.startswith("multi_node_") else 1)
+        nodes = max(nodes, 2 if chosen.startswith("multi_node_") else 1, self._nodes_for(chosen))
         if chosen not in _STRATEGIES:
             message = f"on this hardware, {self.file} uses the strategy {chosen}, which builder does not support"
             raise UsageError(message)
         return chosen, nodes
+
+    def _nodes_for(self, strategy: str) -> int:
+        """The number of machines with as many GPUs as the recipe requires for the strategy."""
+        least = self.data.get("strategy_min_gpus")
+        levels = (least, _value(least, self.hardware))
+        sizes = (_value(level, strategy) if isinstance(level, dict) else level for level in levels)
+        return max([1, *(-(-size // self.gpus) for size in sizes if isinstance(size, int))])
 
     def _fits(self, share: int) -> bool | None:
         """True if the variant fits into 1/``share`` of the machine's memory; None if a size is unknown."""

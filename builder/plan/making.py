@@ -106,6 +106,7 @@ def make_plan(
         warnings=(
             *(parent.warnings if parent else ()),
             *_local_sources(definition, pins),
+            *_unused_base(definition, base, content["Dockerfile"]),
             *collect_warnings(parent.mods if parent else (), mods, recipe),
         ),
     )
@@ -592,6 +593,12 @@ def _local_sources(definition: ImageDefinition, pins: Pins) -> Iterator[str]:
             if changed or pin.git == source.git:
                 why = "has uncommitted changes" if changed else "is at a commit that none of its remotes has"
                 yield f"others cannot repeat this build from image.yaml: the checkout {source.checkout} of {name} {why}"
+
+
+def _unused_base(definition: ImageDefinition, base: str, dockerfile: StagedFile) -> Iterator[str]:
+    if base not in dockerfile.content.decode():
+        template = _template_name(definition.name)
+        yield f"the image is not built on its pinned base {base}: write `FROM {{{{ base }}}}` into {template}"
 
 
 def _replaced_files(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...]) -> Iterator[str]:

@@ -169,19 +169,15 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
     typed = StartOptions.of_labels(server.labels)
     is_typed = bool(typed.overrides or typed.extra)
     no_image_helps = known_cause is not None and (not known_cause.in_image or (known_cause.in_options and is_typed))
-    hints = (
-        [known_cause.hint.format(model=words.shell_word(selected.recipe.model or server.name))] if known_cause else []
-    )
+    model = words.shell_word(selected.recipe.model or server.name)
+    hints = [known_cause.hint.format(model=model)] if known_cause else []
     if _is_own(project, server):
         if selected.recipe.model:
-            hints.append(
-                f"`builder why {words.shell_word(selected.recipe.model)}` shows what changed since it last worked"
-            )
+            hints.append(f"`builder why {model}` shows what changed since it last worked")
         hints += [] if no_image_helps else [rollback_hint(project, selected.recipe.model)]
     if len(server.members) > 1:
-        hints.insert(
-            0, f"`builder nodes check {words.shell_word(selected.recipe.file)}` checks the nodes and their links"
-        )
+        checks = f"`builder nodes check {words.shell_word(selected.recipe.file)}`"
+        hints.insert(0, f"{checks} checks the nodes and their links")
     kind = NoImageHelpsError if no_image_helps else ServeFailedError
     logs = ", ".join(filter(None, (log for _, _, log, _ in ended)))
     return kind("\n".join(texts), log=logs, hint="; ".join(hints))

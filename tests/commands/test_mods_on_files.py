@@ -28,6 +28,7 @@ from builder.moving import copies
 from builder.sources import mirror, pulls
 from tests import projects, web_server
 from tests.commands.mod_project import INC, NEW, OLD, RELEASES, ModProject, diff, made
+from tests.conftest import WITHOUT_ENGINE, run_command
 from tests.sources import git_server
 from tests.sources.wheelhouse import make_simple_index, make_wheel
 
@@ -254,17 +255,27 @@ def test_a_repository_that_is_gone_keeps_no_other_from_being_updated(community: 
     [
         ("folder", "copy it into mods/"),
         ("mod.zip", "copy it into mods/"),
+        ("chat.yaml", "copy it into recipes/"),
         ("repository/mods/house", "/repository//mods/house"),
     ],
 )
-def test_a_folder_or_a_zip_is_no_repository_to_copy_from(tmp_path: Path, place: str, hint: str) -> None:
+def test_a_folder_or_a_file_is_no_repository_to_copy_from(tmp_path: Path, place: str, hint: str) -> None:
     projects.write(tmp_path / "repository/.git/HEAD", "ref: refs/heads/main\n")
     for folder in ("folder", "repository/mods/house"):
         projects.write(tmp_path / folder / "run.sh", "true\n")
-    projects.write(tmp_path / "mod.zip", "PK")
+    for file in ("mod.zip", "chat.yaml"):
+        projects.write(tmp_path / file, "PK")
     with pytest.raises(SourceError, match="is not a git repository") as raised:
         mods.plan_copies(Project(tmp_path), str(tmp_path / place), None, ignore, everything=False)
     assert hint in raised.value.hint
+
+
+def test_a_missing_file_is_no_missing_repository(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    for typed in (("recipes", "add", "./gone.yaml"), ("mods", "add", "./gone"), ("advisories", "update", "gone.yaml")):
+        printed = run_command(project, *typed, code=6, environ=WITHOUT_ENGINE).stderr
+        assert "there is no file or folder /" in printed
+        assert "/gone" in printed
 
 
 @pytest.mark.slow

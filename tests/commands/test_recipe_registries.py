@@ -221,6 +221,24 @@ def test_a_checkpoint_of_a_variant_finds_it_and_two_machines_are_said(registries
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("least", "tensors"),
+    [
+        *(("4", "4"), ("{multi_node_tp: 4}", "4"), ("{dgx_spark_gb10: {multi_node_tp: 6}, multi_node_tp: 4}", "6")),
+        *(("{single_node_tp: 2, dgx_spark_gb10: 3}", "3"), ("{eight_big: 64}", "2"), ("{multi_node_tp: many}", "2")),
+    ],
+)
+def test_a_recipe_may_require_more_machines(registries: Registries, least: str, tensors: str) -> None:
+    file = "models/House/Garden-27B.yaml"
+    text = (PUBLISHED / file).read_text(encoding="utf-8")
+    registries.vllm.commit(MAIN, "Large", {file: f"{text}strategy_min_gpus: {least}\n"})
+    registries.add("vllm:House/Garden-27B:wide")
+    made = registries.read("garden-27b")
+    assert command.option(command.render_command(made, {}, backend="mp").words, "--tensor-parallel-size") == tensors
+    assert f"multi_node_tp: {tensors} machines of this kind" in made.text
+
+
+@pytest.mark.slow
 def test_hardware_is_chosen_and_refused(registries: Registries) -> None:
     registries.add("vllm:House/Garden-27B", hardware="eight_big")
     assert "--attention-backend" not in command.render_command(registries.read("garden-27b"), {}).words

@@ -134,11 +134,11 @@ def test_a_missing_registry_is_reported_with_where_to_set_it(tmp_path: Path) -> 
 def test_options_of_every_server(tmp_path: Path) -> None:
     configuration = load(
         tmp_path,
-        "volumes: [~/models:/models:ro]\nenv: {A: 1, B: true, FROM_OUTSIDE: }\npublish: [8000, '9000:8001']\n"
+        "volumes: [~/models:/models:ro, /a:/b:rw]\nenv: {A: 1, B: true, FROM_OUTSIDE: }\npublish: [8000, '9000:8001']\n"
         "earlyoom: true\nmemory: 110g\nreserve: 4g\n",
     )
     assert configuration.container == RequestedOptions(
-        ("~/models:/models:ro",), ("A=1", "B=true", "FROM_OUTSIDE"), ("8000", "9000:8001"), True, "110g"
+        ("~/models:/models:ro", "/a:/b:rw"), ("A=1", "B=true", "FROM_OUTSIDE"), ("8000", "9000:8001"), True, "110g"
     )
     assert configuration.reserve == 4 << 30
 

@@ -244,6 +244,19 @@ def test_a_broken_template_of_mods_is_named_when_a_mod_is_tried(tmp_path: Path) 
         making.mod_script(parts, mod.load_mod(project, "template"))
 
 
+def test_a_template_that_leaves_out_its_base_is_told(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    path = project.dockerfiles / "small/Dockerfile.j2"
+    definition = image.load_image(project, "small", "linux/amd64")
+    pins = replace(MAKE_PINS, sources={}, python=None)
+    assert not make_plan(ImageInputs(definition, pins, {}, ())).warnings
+    projects.write(path, path.read_text(encoding="utf-8").replace("FROM {{ base }}", "FROM debian:13"))
+    definition = image.load_image(project, "small", "linux/amd64")
+    (warning,) = make_plan(ImageInputs(definition, pins, {}, ())).warnings
+    assert warning.startswith("the image is not built on its pinned base ")
+    assert warning.endswith(": write `FROM {{ base }}` into dockerfiles/small/Dockerfile.j2")
+
+
 def test_a_bare_run_sh_is_said_not_to_be_pinned(tmp_path: Path) -> None:
     assert small_plan(tmp_path).warnings == ("mod template has no mod.yaml: its downloads, if any, are not pinned",)
 

@@ -92,6 +92,15 @@ def test_what_was_never_built_says_how_to(project: Project) -> None:
     assert caught.value.hint == f"`builder build recipes/chat.yaml`; {adopts}"
 
 
+def test_a_recipe_s_file_is_one_word_of_a_command(project: Project) -> None:
+    (project.root / locks.RECIPE).rename(project.recipes / "my chat.yaml")
+    with pytest.raises(ImageStateError) as caught:
+        find(project, "my chat")
+    assert caught.value.hint.startswith("`builder build 'recipes/my chat.yaml'`; ")
+    missing = mods_warning(project, select_any(project, Lock(), "my chat"))
+    assert missing.endswith("`builder build 'recipes/my chat.yaml'` builds an image with them")
+
+
 def test_numbers_of_which_none_is_current_need_no_build(project: Project) -> None:
     lock = Lock(images={"small": Repository(3, None, numbers={1: locks.numbered(), 2: locks.numbered()})})
     with pytest.raises(ImageStateError, match="no image of small is current") as caught:

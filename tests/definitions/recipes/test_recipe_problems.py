@@ -305,6 +305,7 @@ def test_a_model_of_this_machine_takes_a_volume(project: Project, path: str, adv
     [
         ("~/models:/models", "/models/m"),
         ("/a:/models/m:ro", "/models/m"),
+        ("/a:/models/m:rw", "/models/m"),
         ("/a:/root/models/", "~/models/m"),
         ("/a:/b", "/root/.cache/huggingface/hub/x"),
     ],

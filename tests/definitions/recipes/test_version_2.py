@@ -217,6 +217,11 @@ def test_all_that_has_no_effect_is_told_and_explained() -> None:
     [
         ("overrides: [{when: {nodes: 1}, defaults: {port: 1}}]\n", "4:1: `overrides` has no effect"),
         ("containers: [{host: a, image: b}]\n", "4:1: `containers` has no effect"),
+        ("executor: local\n", "4:1: `executor` has no effect: builder starts servers with Docker"),
+        ("executor: {a: 1}\n", "4:1: `executor` has no effect: builder starts servers with Docker"),
+        ("executor: docker\ncapabilities: [tools]\nmin_sparkrun_version: 0.4.0\n", ""),
+        ("readiness: {timeout: 60}\n", "4:1: `readiness` has no effect: builder waits until the server answers"),
+        ("layout: {groups: [1]}\n", "4:1: `layout` has no effect: `--node` names the machines"),
         ("env: {A: '{launch.model_path}/x'}\n", "4:7: A: builder does not fill in the braces in its value"),
         ("env: {A: '{config.port}'}\n", "4:7: A: builder does not fill in the braces in its value"),
         ("command: vllm serve {model} --revision {model_revision}\n", "4:1: {model_revision} has no value"),
