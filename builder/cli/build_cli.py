@@ -84,8 +84,6 @@ def build(
       0  if every image is built
       6  if a build, a check or a proof failed
     """
-    from builder.building.request import BuildRequest
-
     note = note.strip()
     if bool(note) != bool(promote_anyway or without_checks):
         raise click.UsageError("--note is allowed only with --promote-anyway or --without-check, and both require it")

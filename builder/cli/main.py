@@ -229,9 +229,10 @@ _LEFT = {
 
 
 def sentence(arguments: Sequence[str], error: BaseException) -> str:
-    """The line for an interrupted command: the text of ``error``, or else the text for the command."""
+    """The line for an interrupted command: the text of ``error`` (click wraps it in an Abort without text), or else the
+    text for the command."""
     name = next((word for word in arguments if word in TABLE), "")
-    left = str(error) or _LEFT.get(name, "")
+    left = str(error.__cause__ or error) or _LEFT.get(name, "")
     return f"interrupted: {left}" if left else "interrupted"
 
 

@@ -61,6 +61,8 @@ def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | Non
 
     The command ends with 1 if the server failed, or if B is worse.
     """
+    if pair and image:
+        raise click.UsageError("--compare and --image cannot be combined: --compare names both numbers")
     with context.working() as workspace:
         result = (
             commands.measuring.compare_bench(workspace, what, pair, profile)

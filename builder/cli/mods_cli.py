@@ -17,15 +17,12 @@ from builder.cli.options import Context, json_and_context, names, pass_context, 
 from builder.cli.output import confirm, data, print_json, print_line, print_message, print_note, print_result, styled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from builder.base.project import Project
     from builder.building.mod_dry_run import ModVerdict, TriedPatch
     from builder.definitions.mod import Mod
     from builder.moving.copies import Kind, PlannedCopy
-
-    # A function that makes copies and returns notes on them.
-    _Making = Callable[[Project, Sequence[PlannedCopy]], tuple[str, ...]]
 
 # Files that are run, or that contain commands (mod.yaml).
 _SCRIPTS = (".sh", ".py", "mod.yaml")
@@ -56,7 +53,7 @@ def add_mods(context: Context, address: str, name: str | None, everything: bool,
     differences before it replaces anything.
     """
     planned = commands.mods.plan_copies(context.project, address, name, print_message, everything=everything)
-    return make_copies(context, planned, commands.mods.add_mods, yes=yes, force=force)
+    return make_copies(context, planned, yes=yes, force=force)
 
 
 def _update_command(kind: Kind) -> click.Command:
@@ -73,7 +70,7 @@ def _update_command(kind: Kind) -> click.Command:
     @pass_context
     def update(context: Context, copies: tuple[str, ...], ref: str | None, yes: bool, force: bool) -> int:
         planned, faults = commands.mods.plan_copies_update(context.project, kind, copies, ref, print_message)
-        code = make_copies(context, planned, commands.mods.add_mods, yes=yes, force=force)
+        code = make_copies(context, planned, yes=yes, force=force)
         commands.mods.raise_all(faults)
         return code
 
@@ -93,7 +90,7 @@ def offer_mods(project: Project, names_lacking: Iterable[str]) -> tuple[str, ...
         planned = commands.mods.plan_copies(project, address, name, print_message, everything=False)
         print_scripts(planned)
         if confirm(f"copy mods/{name} into the project?"):
-            _put_in_place(project, planned, commands.mods.add_mods)
+            _put_in_place(project, planned)
             taken.append(name)
     return tuple(taken)
 
@@ -112,13 +109,7 @@ def print_scripts(planned: Sequence[PlannedCopy]) -> None:
 
 
 def make_copies(
-    context: Context,
-    planned: Sequence[PlannedCopy],
-    make: _Making,
-    *,
-    yes: bool,
-    force: bool,
-    scripts_shown: bool = False,
+    context: Context, planned: Sequence[PlannedCopy], *, yes: bool, force: bool, scripts_shown: bool = False
 ) -> int:
     """Shows the files to replace and, unless already shown, the scripts of new mods. Asks, then makes the copies."""
     replacing = [each for each in planned if each.replaces and not each.is_shipped]
@@ -137,12 +128,12 @@ def make_copies(
     if replacing and not output.agreed("replace them?", yes=yes):
         print_result("nothing was changed; --yes replaces without asking")
         return 1
-    _put_in_place(context.project, planned, make)
+    _put_in_place(context.project, planned)
     return 0
 
 
-def _put_in_place(project: Project, planned: Sequence[PlannedCopy], make: _Making) -> None:
-    notes = make(project, planned)
+def _put_in_place(project: Project, planned: Sequence[PlannedCopy]) -> None:
+    notes = commands.mods.make_copies(project, planned)
     for each in planned:
         what, commit = f"{each.kind}s/{each.name}", each.commit
         if each.before is None:

@@ -129,10 +129,8 @@ def add(
     if asks:
         mods_cli.print_scripts(planned.mods)
         with_mods = output.confirm(f"also copy the mods that the recipe names ({named})?", default=True)
-    together = commands.recipes.together(planned, with_mods=with_mods)
-    code = mods_cli.make_copies(
-        context, together, commands.recipes.add_recipes, yes=yes, force=force, scripts_shown=asks
-    )
+    every = (*(planned.mods if with_mods else ()), *planned.recipes)  # a recipe comes after its mods
+    code = mods_cli.make_copies(context, every, yes=yes, force=force, scripts_shown=asks)
     lacking = ", ".join(mod.name for mod in planned.mods if not mod.is_shipped)
     shipped = ", ".join(mod.name for mod in planned.mods if mod.is_shipped and mod.replaces)
     if lacking and not with_mods:

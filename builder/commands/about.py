@@ -24,7 +24,6 @@ from builder.evidence import run_record
 from builder.lab import changes
 from builder.lock import checkpoints_lock, lock_file
 from builder.lock.checking import TAKE_BACK
-from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.moving import machines, shipped
 from builder.numbers import adopted, build_directory, named_registry, status
 from builder.numbers.workspace import Workspace
@@ -36,6 +35,7 @@ from builder.sources import git
 
 if TYPE_CHECKING:
     from builder.base.project import Project
+    from builder.lock.model import Lock
 
 
 # The names that a shell completes on the command line. They are read only from the project's files.
@@ -61,7 +61,7 @@ NAMES: dict[str, Callable[[Project], Iterable[object]]] = {
     "checkpoints": checkpoint_definition.checkpoint_names,
     "mods": mod.mod_names,
     "models": lambda project: sorted(lock_file.read_lock(project.lock).models),
-    "numbered": lambda project: (name for name, _ in _numbers(lock_file.read_lock(project.lock))),
+    "numbered": lambda project: (name for name, _ in lock_file.read_lock(project.lock).numbered()),
     "sources": _sources,
     "nodes": lambda project: (node.name for node in configuration.load_configuration(project).nodes),
     "profiles": lambda project: (profile.name for profile in configuration.load_configuration(project).bench),
@@ -72,23 +72,9 @@ NAMES: dict[str, Callable[[Project], Iterable[object]]] = {
 
 def numbers(project: Project, target: str) -> tuple[str, ...]:
     """The numbers that ``target`` can be rolled back to, the newest first."""
-    from builder.definitions.build_target import find_target
-
     lock = lock_file.read_lock(project.lock)
-    if target in lock.models:
-        repository: str | None = lock.models[target].pairing.image.repository
-    elif not (repository := status.named_repository(project, lock, target)):
-        named = find_target(project, target, lock.models).recipe
-        repository = named.repository if named else None
-    images = lock.images.get(repository or "")
-    return tuple(str(number) for number in sorted(images.numbers, reverse=True)) if images else ()
-
-
-def _numbers(lock: Lock) -> Iterator[tuple[ImageName, NumberedImage]]:
-    """The numbered images, sorted by repository; the newest of each repository first."""
-    for repository, record in sorted(lock.images.items()):
-        for number in sorted(record.numbers, reverse=True):
-            yield ImageName(repository, number), record.numbers[number]
+    repository = status.named_number(project, lock, target)[0].repository
+    return tuple(str(number) for number in sorted(lock.images[repository].numbers, reverse=True))
 
 
 # The explain command: explains an exit code or a key of a file.
@@ -407,7 +393,7 @@ def compare_registry(workspace: Workspace) -> Iterator[Discrepancy]:
     """Finds pushed numbers that are missing from the registry or have different content there. Raises UsageError if no
     registry is configured."""
     registry = named_registry.Registry(configuration.load_configuration(workspace.project).required_registry())
-    for name, image in _numbers(lock_file.read_lock(workspace.project.lock)):
+    for name, image in lock_file.read_lock(workspace.project.lock).numbered():
         reference = f"{registry.repository(name)}:{name.number}"
         try:
             state = named_registry.state(workspace.engine, registry, name, image)[0] if image.digest else "present"
@@ -448,7 +434,7 @@ def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: Abstra
 
 
 def _directories(project: Project, lock: Lock) -> Iterator[Discrepancy]:
-    for name, image in _numbers(lock):
+    for name, image in lock.numbered():
         folder = build_directory.path_of(project, name)
         back = f"`git checkout HEAD -- {project.relative(folder)}`"
         if folder.is_dir() and not (folder / plan_model.RECORD).is_file():

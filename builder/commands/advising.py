@@ -65,7 +65,7 @@ def update_advisories(project: Project, source: str | None, signers: Path | None
     file of allowed signers, each file requires a signature beside it.
 
     After an error, the advisories are unchanged. Raises FileProblemsError for faults in the files. Raises SourceError
-    if a repository does not answer or has no advisories, UsageError for an unreadable or unsigned file."""
+    if a repository does not answer or has no advisories, UsageError for an unsigned file."""
     before = advisories.updated(project)
     source = source or (before.source if before else "")
     if not source:
@@ -75,6 +75,7 @@ def update_advisories(project: Project, source: str | None, signers: Path | None
         source = f"{origin}//{_FOLDER}"
     commit = ""
     if Path(source).is_file():
+        source = str(Path(source).absolute())  # the next update may start in another folder
         contents = _of_file(Path(source), signers)
     else:
         address = copies.parse_address(source)
@@ -99,12 +100,9 @@ def update_advisories(project: Project, source: str | None, signers: Path | None
 def _of_file(path: Path, signers: Path | None) -> dict[str, bytes]:
     """The content of a file; with ``signers``, also the content of the signature beside it."""
     signature = path.with_name(path.name + advisories.SUFFIX)
-    try:
-        contents = {path.name: files.read_plain_file(path, LARGEST_TEXT)}
-        if signers and signature.is_file():
-            contents[signature.name] = files.read_plain_file(signature, LARGEST_TEXT)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+    contents = {path.name: files.read_plain_file(path, LARGEST_TEXT)}
+    if signers and signature.is_file():
+        contents[signature.name] = files.read_plain_file(signature, LARGEST_TEXT)
     return contents
 
 

@@ -4,26 +4,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.base import files, words
+from builder.base import words
 from builder.base.errors import BuilderError, FileProblemsError, SourceError, TransferError, UsageError
 from builder.base.events import Diagnosis, Message
 from builder.base.values import dataclass
 from builder.definitions import configuration, recipe
 from builder.definitions import image as definitions
 from builder.engine import archives, images, installed, machine, registry, transfer
-from builder.lock import checking, lock_file, text
-from builder.moving import archive
+from builder.lock import checking, lock_file
 from builder.numbers import build_directory, named_registry, status
 
 if TYPE_CHECKING:
     from builder.base.project import Project
-    from builder.lock.model import BasePin, ImageName, Lock
+    from builder.lock.model import BasePin, Lock
     from builder.numbers.workspace import Workspace
 
 
@@ -88,26 +87,22 @@ class Mirrored:
 def mirror_images(workspace: Workspace, names: Sequence[str]) -> Iterator[Mirrored]:
     """Copies images by their digests into the folder ``mirror`` of builder.yaml, or else into its registry. An image
     that its registry does not have is copied from this engine. A name is a definition (for its pinned bases), an
-    adopted number, or an image of a registry: NAME[:TAG], NAME@DATE or NAME@DIGEST. A folder also gets the record of an
-    adopted number. Raises UsageError if builder.yaml names neither folder nor registry, or a definition has no pinned
-    base from a registry; SourceError and TransferError if an image cannot be read or copied."""
+    adopted number, or an image of a registry: NAME[:TAG], NAME@DATE or NAME@DIGEST. Raises UsageError if builder.yaml
+    names neither folder nor registry, or a definition has no pinned base from a registry; SourceError and TransferError
+    if an image cannot be read or copied."""
     settings = configuration.load_configuration(workspace.project)
     folder, address = settings.mirror, settings.registry or ""
     if not (folder or address):
         message = "builder.yaml sets no place for copies"
         raise UsageError(message, hint="write `mirror: /FOLDER` or `registry: HOST:PORT/PATH` into builder.yaml")
     lock = lock_file.read_project_lock(workspace.project)
-    for reference, number in dict(each for name in names for each in _with_digest(workspace, lock, name)).items():
+    for reference in dict.fromkeys(each for name in names for each in _with_digest(workspace, lock, name)):
         if copy := named_registry.mirrored(workspace, reference):
             yield Mirrored(reference, copy.partition("://")[2], already=True)
         elif folder:
             yield Mirrored(reference, _into_folder(workspace, folder, reference), already=False)
         else:
             yield Mirrored(reference, _into_registry(workspace, address, reference), already=False)
-        if folder and number:
-            record = folder / "numbers" / f"{str(number).replace('/', '-')}.lock"
-            record.parent.mkdir(exist_ok=True)
-            files.write_atomically(record, text.dump_lock(archive.lock_excerpt(lock, number)).encode())
 
 
 def _into_registry(workspace: Workspace, address: str, reference: str) -> str:
@@ -164,15 +159,14 @@ def _require_digest(where: str, actual: str | None, digest: str) -> None:
         raise TransferError(f"the copy in {where} has the digest {actual}, not {digest}: a build cannot use it")
 
 
-def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[str, ImageName | None]]:
-    """The images of a name, each as NAME:TAG@DIGEST with its number (None without a number)."""
+def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterable[str]:
+    """The images of a name, each as NAME:TAG@DIGEST."""
     if name in definitions.definition_names(workspace.project):
         bases = [f"{pin.requested}@{pin.resolved}" for definition, pin in _pinned_bases(lock) if definition == name]
         if not bases:
             hint = f"`builder lock {name}` pins the base; if {name} has `from`, name the definition in `from` instead"
             raise UsageError(f"images.lock pins no base image from a registry for {name}", hint=hint)
-        yield from ((base, None) for base in bases)
-        return
+        return bases
     repository, _, _ = name.partition(":")
     if repository in lock.images:
         image, recorded = status.named_number(workspace.project, lock, name)
@@ -180,18 +174,16 @@ def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterator[tuple[
             why = "was built here" if recorded.adopted is None else "did not come from a registry"
             hint = f"`builder push {image}` copies it into your registry"
             raise UsageError(f"{image} {why}: `mirror` copies only images that came from a registry", hint=hint)
-        yield recorded.adopted.digests[0], image
-        return
+        return recorded.adopted.digests[:1]
     _named(images.split_day(name)[0])
     reference = registry.on_day(workspace.engine, name)
     if re.search(f"@{images.DIGEST}$", reference):
-        yield reference, None
-        return
+        return [reference]
     digest = registry.manifest_digest(workspace.engine, reference)
     if digest is None:
         hint = f"`builder bases {images.repository(name)}` lists tags"
         raise SourceError(f"the registry has no {reference}", hint=hint)
-    yield f"{reference}@{digest}", None
+    return [f"{reference}@{digest}"]
 
 
 # Images that may vanish, for `doctor --upstream`.

@@ -55,7 +55,6 @@ from builder.sources import foreign_files
 if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
-    from builder.lab.bisect.mixtures import NumberSpan
     from builder.lab.measure.served_model import ServedModel
     from builder.lock.model import Lock, Repository
     from builder.numbers.workspace import Workspace
@@ -350,7 +349,7 @@ def _recipe_before(project: Project, recipe: Recipe | None, repository: Reposito
 # The images of candidates: without numbers, and named after their contents, so that each image is made once.
 
 
-def make_image(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> tuple[str, str]:
+def make_image(workspace: Workspace, span: mixtures.NumberSpan, candidate: BisectCandidate) -> tuple[str, str]:
     """Makes the image of a candidate unless it exists. Returns its tag, and the problem if it cannot be built: the
     search then avoids this candidate. Raises DiskFullError: a full disk says nothing about the candidate."""
     try:

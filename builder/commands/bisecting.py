@@ -41,7 +41,6 @@ from builder.sources import mirror, vllm_versions, wheels
 if TYPE_CHECKING:
     from builder.lab.bisect.mixtures import NumberSpan
     from builder.numbers.workspace import Workspace
-    from builder.sources.vllm_versions import CommitFacts
 
 
 T = TypeVar("T")
@@ -52,7 +51,7 @@ class FoundCulprit(Culprit):
     """A culprit with its known facts: the upstream ``commit`` of ``bad``, the ``change`` as a unified diff, and
     ``now``, a hint about what to do."""
 
-    commit: CommitFacts | None = None
+    commit: vllm_versions.CommitFacts | None = None
     change: str = ""
     now: str = ""
 

@@ -95,7 +95,6 @@ def write_directory(project: Project, planned: PlannedImage, folder: Path) -> No
     the folder is below builds/ or cannot be written, ConflictError if it contains files."""
     import errno
     import tempfile
-    from pathlib import Path
 
     from builder.base import files
     from builder.building import work_folder

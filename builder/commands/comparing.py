@@ -27,11 +27,8 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
     from builder.lab.measure.outcome import Outcome
     from builder.lab.measure.served_model import MeasuredServer
-    from builder.lab.same.image_likeness import ImageLikeness
-    from builder.lab.same.text_rating import RatedImage
     from builder.lock.model import ImageName, Lock
     from builder.numbers.workspace import Workspace
-    from builder.serving.preparation import ServeRequest
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,7 @@ class KeptLikeness:
     first: str
     second: str
     model: str
-    likeness: ImageLikeness
+    likeness: image_likeness.ImageLikeness
     outcome: Outcome
     file: Path | None
     within: float | None
@@ -210,14 +207,14 @@ def _served(workspace: Workspace, side: ComparedSide) -> Iterator[MeasuredServer
             raise readiness.end_while_measured(workspace.project, server) or error from None
 
 
-def _request(workspace: Workspace, side: ComparedSide) -> ServeRequest:
+def _request(workspace: Workspace, side: ComparedSide) -> preparation.ServeRequest:
     request = measuring.request_as_before(workspace, side.recipe)
     return replace(request, overrides={**request.overrides, **side.overrides}, extra=(*request.extra, *side.extra))
 
 
 def _rated(
     workspace: Workspace, server: MeasuredServer, plan: TextPlan, shown: str, given: ForcedPrompts | None = None
-) -> tuple[ForcedPrompts, RatedImage]:
+) -> tuple[ForcedPrompts, text_rating.RatedImage]:
     own, rated = text_rating.rate_image(server.model, plan, shown, workspace.report, given)
     return own, text_rating.with_answers(server.model, rated, shown, workspace.report)
 

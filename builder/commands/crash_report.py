@@ -217,8 +217,4 @@ def _names(project: Project, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_report(path: Path, text: str) -> None:
-    """Writes the report. Raises UsageError if the file cannot be written."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+    path.write_text(text, encoding="utf-8")

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from builder.evidence.standing import RunPair
     from builder.lock.model import ImageName, Lock
     from builder.numbers.workspace import Workspace
-    from builder.serving.server_log import ChoiceChange
     from builder.sources.mirror import CommitFilter
 
 
@@ -51,7 +50,7 @@ class ImageDifference:
     dockerfiles: tuple[FileChange, ...]
     unknown: tuple[str, ...]
     runs: tuple[RunPair, ...] = ()
-    chosen: Mapping[str, tuple[ChoiceChange, ...]] = field(default_factory=dict)
+    chosen: Mapping[str, tuple[server_log.ChoiceChange, ...]] = field(default_factory=dict)
     is_same: bool = False
 
     @property
@@ -109,7 +108,7 @@ def recipes_lost(workspace: Workspace, difference: ImageDifference) -> tuple[str
 
 def _chosen(
     project: Project, lock: Lock, before: ComparedImage, after: ComparedImage
-) -> dict[str, tuple[ChoiceChange, ...]]:
+) -> dict[str, tuple[server_log.ChoiceChange, ...]]:
     """The choices of vLLM, by model, that differ between the last starts of the two images."""
     sides = ((_last_choices(project, model, side) for side in (before, after)) for model in lock.models)
     changes = (server_log.choice_changes(*side) for side in sides)

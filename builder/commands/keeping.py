@@ -425,11 +425,8 @@ def _remove_compiled(workspace: Workspace, pruning: PrunePlan) -> tuple[tuple[Im
 
 def _prune_cache(workspace: Workspace, before: Iterable[bake_run.CacheRecord]) -> int:
     lock = lock_file.read_lock(workspace.project.lock)
-    names: dict[bool, list[ImageName]] = {True: [], False: []}
-    for repository, record in lock.images.items():
-        for number, image in record.numbers.items():
-            names[image.pruned is not None].append(ImageName(repository, number))
-    gone, kept = (retention.dockerfile_text(workspace.project, names[pruned]) for pruned in (True, False))
-    return bake_run.remove_build_cache(
-        workspace.engine, retention.removable_records(before, bake_run.settled_records(workspace.engine), gone, kept)
-    )
+    names = [name for name, image in lock.numbered() if image.pruned]
+    gone = retention.dockerfile_text(workspace.project, names)
+    kept = retention.dockerfile_text(workspace.project, [name for name, image in lock.numbered() if not image.pruned])
+    after = bake_run.settled_records(workspace.engine)
+    return bake_run.remove_build_cache(workspace.engine, retention.removable_records(before, after, gone, kept))

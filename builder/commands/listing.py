@@ -233,15 +233,15 @@ def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence
 
 def _images(workspace: Workspace, lock: Lock, wanted: Sequence[str]) -> tuple[ImageName, ...]:
     """The numbers, sorted by repository; the newest of each repository first."""
-    names = {ImageName(repository, number) for repository, record in lock.images.items() for number in record.numbers}
-    chosen = set() if wanted else names
+    names = [name for name, _ in lock.numbered()]
+    chosen = set() if wanted else {*names}
     for text in wanted:
         repository = status.named_repository(workspace.project, lock, text)
         if repository in lock.images:
             chosen |= {name for name in names if name.repository == repository}
         else:
             chosen.add(status.named_number(workspace.project, lock, text)[0])
-    return tuple(sorted(names & chosen, key=lambda name: (name.repository, -name.number)))
+    return tuple(name for name in names if name in chosen)
 
 
 def _model(workspace: Workspace, text: str, every: Sequence[str]) -> str:

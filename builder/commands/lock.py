@@ -32,7 +32,6 @@ from builder.sources import foreign_files
 if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.engine.client import Endpoint
-    from builder.lock.closures import Load
     from builder.numbers.workspace import Workspace
     from builder.sources.mirror import CommitRange
 
@@ -66,7 +65,7 @@ def recover_lock(workspace: Workspace) -> Recovered:
     project = workspace.project
     damaged: list[bytes] = []
 
-    def read(content: bytes, file: str, load: Load) -> Lock:
+    def read(content: bytes, file: str, load: closures.Load) -> Lock:
         try:
             return lock_file.parse_bytes(content, file, load)
         except NewerLockError:
@@ -173,7 +172,7 @@ def merge_lock(workspace: Workspace) -> MergedLock:
     sides = recovery.staged_locks(project)
     unfinished = bool(sides) and not project.lock.exists()  # `read` is not called for a file that was removed
 
-    def read(content: bytes, file: str, load: Load) -> Lock:
+    def read(content: bytes, file: str, load: closures.Load) -> Lock:
         nonlocal unfinished
         # A file without markers was already merged: by git, by hand, or by a killed run of this command. However, git
         # leaves the file of one side if its merge driver cannot run, or if the other side has no images.lock.

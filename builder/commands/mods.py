@@ -16,7 +16,7 @@ from builder.building import mod_choice, mod_dry_run
 from builder.building.mod_dry_run import ModVerdict
 from builder.definitions import image, recipe
 from builder.definitions import mod as mod_files
-from builder.definitions.fields import canonical, checked, read_text
+from builder.definitions.fields import canonical, checked, decoded, read_text
 from builder.lock import lock_file
 from builder.lock.model import Lock, Pins
 from builder.moving import copies, recipe_registries
@@ -77,20 +77,37 @@ def known_addresses(project: Project, names: Iterable[str]) -> Mapping[str, str]
     return {name: sources[name] for name in names if name in sources}
 
 
-def add_mods(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
-    """Makes the copies. Returns notes on the mods among them: problems, and the reasons why mods cannot be baked.
-    Raises ConflictError if anything has changed since the plan."""
+def make_copies(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
+    """Makes the copies of mods and recipes. Returns notes on them: problems, the reasons why mods cannot be baked, and
+    the folders of this machine that changed recipes mount. Raises ConflictError if anything has changed since the
+    plan."""
     for each in planned:
         copies.put_in_place(project, each)
-    notes = []
-    for name in (each.name for each in planned if each.kind == "mod"):
-        try:
-            facts = mod_files.read_script_facts(mod_files.load_mod(project, name))
-        except FileProblemsError as error:
-            notes.append(error.message)
-        else:
-            notes += [f"mod {name}: {facts.instead}"] if facts and facts.instead else []
-    return tuple(notes)
+    mods = (note for each in planned if each.kind == "mod" for note in _notes_on_mod(project, each.name))
+    recipes = (note for each in planned if each.kind == "recipe" and each.changes for note in _notes_on_recipe(each))
+    return (*mods, *recipes)
+
+
+def _notes_on_mod(project: Project, name: str) -> Iterator[str]:
+    try:
+        facts = mod_files.read_script_facts(mod_files.load_mod(project, name))
+    except FileProblemsError as error:
+        yield error.message
+    else:
+        if facts and facts.instead:
+            yield f"mod {name}: {facts.instead}"
+
+
+def _notes_on_recipe(copy: PlannedCopy) -> Iterator[str]:
+    name, content = f"recipes/{copy.name}", copy.files[0].content
+    if volumes := copies.entries_of_recipe(content, "volumes"):
+        yield f"{name} mounts {', '.join(volumes)} of this machine: its server has root access there"
+    try:
+        problems = recipe.parse_recipe(decoded(content, f"{name}.yaml"), f"{name}.yaml").problems
+    except FileProblemsError as error:
+        problems = error.problems
+    if problems:
+        yield f"{name} cannot be served: {problems[0]}"
 
 
 def require_lossless(planned: Sequence[PlannedCopy]) -> None:
@@ -303,11 +320,7 @@ class ListedMod:
 def list_mods(project: Project) -> tuple[ListedMod, ...]:
     """Lists every mod of the project, by name. No engine is contacted: images come from images.lock."""
     uses = mod_choice.mod_uses(project, mod_choice.definitions(project))
-    images = [
-        (f"{repository}:{number}", image.mods)
-        for repository, record in lock_file.read_project_lock(project).images.items()
-        for number, image in record.numbers.items()
-    ]
+    images = sorted(lock_file.read_project_lock(project).numbered(), key=lambda pair: pair[0])
     mods = []
     for name in mod_files.mod_names(project):
         try:
@@ -322,7 +335,7 @@ def list_mods(project: Project) -> tuple[ListedMod, ...]:
                 problem="\n".join(filter(None, (problem, wrong))),
                 definitions=tuple(use.name for use in uses if not use.recipe and name in use.mods),
                 recipes=tuple(use.name for use in uses if use.recipe and name in use.mods),
-                images=tuple(image for image, baked in images if name in baked),
+                images=tuple(str(numbered) for numbered, image in images if name in image.mods),
                 origin=copied,
                 edited=edited,
             )

@@ -94,15 +94,12 @@ def _images(lock: Lock, engine: Endpoint, cache: Path) -> tuple[NodeImage, ...]:
     tags = images.image_tags(engine, lock.images) if lock.images else {}
     fingerprints = images.fingerprints(engine, tags.values(), cache)
     node_images = []
-    for repository, record in lock.images.items():
-        latest = tags.get(f"{repository}:latest")
-        for number, image in record.numbers.items():
-            name = ImageName(repository, number)
-            if (engine_id := tags.get(str(name))) is None:
-                continue
+    for name, image in lock.numbered():
+        if (engine_id := tags.get(str(name))) is not None:
             state: ImageState = "present" if fingerprints.get(engine_id) == image.fingerprint else "moved"
-            node_images.append(NodeImage(name, state, engine_id == latest, record.current == number))
-    return tuple(sorted(node_images, key=lambda each: (each.image.repository, -each.image.number)))
+            is_latest = engine_id == tags.get(f"{name.repository}:latest")
+            node_images.append(NodeImage(name, state, is_latest, lock.images[name.repository].current == name.number))
+    return tuple(node_images)
 
 
 def _servers(lock: Lock, engine: Endpoint) -> tuple[NodeServer, ...]:

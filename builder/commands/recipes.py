@@ -39,7 +39,7 @@ from builder.definitions import (
 )
 from builder.definitions.configuration import NOTHING_REQUESTED, Node
 from builder.definitions.container import ContainerOptions, of_server
-from builder.definitions.fields import decoded, read_text
+from builder.definitions.fields import read_text
 from builder.definitions.recipe import ParsedRecipe, Recipe, read_recipe
 from builder.lab import changes
 from builder.lock import lock_file
@@ -170,8 +170,7 @@ def notes(project: Project, lock: Lock, parsed: ParsedRecipe) -> tuple[Problem, 
         return tuple(sorted(parsed.notes))
     # Containers with numbers: repositories, and the original names of adopted images.
     numbered = {name for name, repository in lock.images.items() if repository.numbers}
-    every = (image for repository in lock.images.values() for image in repository.numbers.values())
-    numbered |= {image.adopted.image.removesuffix(":latest") for image in every if image.adopted}
+    numbered |= {image.adopted.image.removesuffix(":latest") for _, image in lock.numbered() if image.adopted}
     return tuple(sorted({*parsed.notes, *recipe_problems.notes(project, parsed.recipe, numbered)}))
 
 
@@ -252,36 +251,6 @@ def _mod_folder(upstream: Upstream, entry: str) -> str:
     others = {posixpath.dirname(path) for path in upstream.paths if path.endswith(ends)}
     folders = (entry, f"mods/{entry}", *(others if len(others) == 1 else ()))
     return next((path for path in folders if any(f"{path}/{file}" in upstream.paths for file in copies.MOD_FILES)), "")
-
-
-def together(planned: RecipeCopies, *, with_mods: bool) -> Sequence[PlannedCopy]:
-    """The copies in the order to make them: a recipe comes after its mods."""
-    return (*(planned.mods if with_mods else ()), *planned.recipes)
-
-
-def add_recipes(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
-    """Makes the copies of recipes and mods. Returns notes and raises errors like `mods.add_mods`. Notes also name each
-    host folder that a recipe mounts, because its server is root there, and the reason why a recipe cannot be served."""
-    notes = mods.add_mods(project, planned)
-    mounts = (
-        f"recipes/{each.name} mounts {', '.join(volumes)} of this machine: its server has root access there"
-        for each in planned
-        if each.kind == "recipe" and (volumes := copies.entries_of_recipe(each.files[0].content, "volumes"))
-    )
-    broken = (
-        f"recipes/{each.name} cannot be served: {problems[0]}"
-        for each in planned
-        if each.kind == "recipe" and (problems := _problems(each))
-    )
-    return (*notes, *mounts, *broken)
-
-
-def _problems(copy: PlannedCopy) -> tuple[Problem, ...]:
-    try:
-        text = decoded(copy.files[0].content, f"recipes/{copy.name}.yaml")
-    except FileProblemsError as error:
-        return error.problems
-    return recipe.parse_recipe(text, f"recipes/{copy.name}.yaml").problems
 
 
 def plan_mended(project: Project, file: str, name: str | None) -> MendedRecipe:

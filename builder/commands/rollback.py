@@ -5,7 +5,6 @@ If this engine lacks the image, the command brings the image back first.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -81,40 +80,31 @@ def roll_back(workspace: Workspace, text: str, to: int | None, *, force: bool) -
     Raises NothingToDoError if there is no number to go to. Raises ConflictError if ``to`` is marked bad or lacks
     required evidence, unless ``force``. Raises ImageStateError if the image is missing from the engine, UsageError if
     ``text`` names nothing."""
-    lock = lock_file.read_project_lock(workspace.project)
-    subject = _subject(workspace.project, lock, text)
     # A killed command may have moved the pointer only in images.lock; "already at number 2" must be true everywhere.
     images_lock.recover_transaction(workspace)
-    moves, unfit = _wanted_moves(workspace, lock, subject, to)
-    if to is not None:
-        _report_known(workspace, lock, moves)
-    _possible_moves(workspace, lock, subject, to, unfit, force=force)  # checks before any image is brought back
+    lock, subject, moves, unfit = _decided(workspace, text, to, force=force)
     for goal in sorted({move.to for move in moves}):
         if images.inspect_image(workspace.engine, str(goal)) is None:
             bring_back(workspace, lock, goal)
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
-        possible = _possible_moves(workspace, before, subject, to, unfit, force=force)
-        pointers.require_present(workspace.engine, before, possible)
-        transaction.commit(pointers.apply_moves(before, possible))
+        moves = planned_moves(before, subject, to, unfit)
+        _require_allowed(workspace, before, moves, force=force)
+        pointers.require_present(workspace.engine, before, moves)
+        transaction.commit(pointers.apply_moves(before, moves))
         after = transaction.lock
-    moved = [move.what for move in possible if move.is_model]
+    moved = [move.what for move in moves if move.is_model]
     for model in (name for name in moved if after.models[name].pairing.revision):
         from builder.serving import model_weights
 
         if line := model_weights.missing_weights(workspace.project, workspace.environment, after, model):
             workspace.report(Message(line))
-    return _result(workspace, before, subject, possible, unfit)
+    return _result(workspace, before, subject, moves, unfit)
 
 
 def preview_rollback(workspace: Workspace, text: str, to: int | None, *, force: bool) -> RolledBack:
     """Returns the result that `roll_back` would have, and moves nothing. Raises the errors of `roll_back`."""
-    lock = lock_file.read_project_lock(workspace.project)
-    subject = _subject(workspace.project, lock, text)
-    _, unfit = _wanted_moves(workspace, lock, subject, to)
-    moves = _possible_moves(workspace, lock, subject, to, unfit, force=force)
-    if to is not None:
-        _report_known(workspace, lock, moves)
+    lock, subject, moves, unfit = _decided(workspace, text, to, force=force)
     missing = {move.to for move in moves if images.inspect_image(workspace.engine, str(move.to)) is None}
     for name in sorted(missing):
         workspace.report(
@@ -124,18 +114,26 @@ def preview_rollback(workspace: Workspace, text: str, to: int | None, *, force: 
     return _result(workspace, lock, subject, moves, unfit)
 
 
-def _wanted_moves(
-    workspace: Workspace, lock: Lock, subject: RollbackSubject, to: int | None
-) -> tuple[tuple[PointerMove, ...], Unfit]:
-    """The moves, and the check that skips images. If no move is left, the check accepts pruned images."""
+def _decided(
+    workspace: Workspace, text: str, to: int | None, *, force: bool
+) -> tuple[Lock, RollbackSubject, tuple[PointerMove, ...], Unfit]:
+    """The lock, the pointers, the moves, and the check that skips images. If no move is left, the check accepts pruned
+    images."""
+    lock = lock_file.read_project_lock(workspace.project)
+    subject = _subject(workspace.project, lock, text)
     unfit = _unfit(workspace, lock)
     try:
-        return planned_moves(lock, subject, to, unfit), unfit
+        moves = planned_moves(lock, subject, to, unfit)
     except NothingToDoError as nothing:
         unfit = _unfit(workspace, lock.without_prunings())
-        with contextlib.suppress(NothingToDoError):
-            return planned_moves(lock, subject, to, unfit), unfit
-        raise nothing from None
+        try:
+            moves = planned_moves(lock, subject, to, unfit)
+        except NothingToDoError:
+            raise nothing from None
+    if to is not None:
+        _report_known(workspace, lock, moves)
+    _require_allowed(workspace, lock, moves, force=force)
+    return lock, subject, moves, unfit
 
 
 def _unfit(workspace: Workspace, lock: Lock) -> Unfit:
@@ -165,23 +163,20 @@ def _report_known(workspace: Workspace, lock: Lock, moves: tuple[PointerMove, ..
         workspace.report(Message(text))
 
 
-def _possible_moves(
-    workspace: Workspace, lock: Lock, subject: RollbackSubject, to: int | None, unfit: Unfit, *, force: bool
-) -> tuple[PointerMove, ...]:
-    """The moves. Unless ``force``, raises ConflictError if an image is marked bad. An image at which the pointer never
-    was requires evidence, as for `promote` and `pair`, unless ``force``."""
-    possible = planned_moves(lock, subject, to, unfit)
-    if not force:
-        pointers.refuse_bad(lock, possible)
-    for move in possible:
-        if not force and move.to not in lock.history(move.what, is_model=move.is_model):
+def _require_allowed(workspace: Workspace, lock: Lock, moves: tuple[PointerMove, ...], *, force: bool) -> None:
+    """Unless ``force``, raises ConflictError if an image is marked bad. An image at which the pointer never was also
+    requires evidence, as for `promote` and `pair`."""
+    if force:
+        return
+    pointers.refuse_bad(lock, moves)
+    for move in moves:
+        if move.to not in lock.history(move.what, is_model=move.is_model):
             from builder.evidence import requirements
 
             models = (move.what,) if move.is_model else requirements.models_of(workspace.project, lock, move.to)
             recipes = {model: requirements.recipe_of(workspace.project, lock, move.to, model) for model in models}
             required = {m: r for m, r in recipes.items() if requirements.required(workspace.project, m, r)}
             requirements.passed(workspace, lock, move.to, required, anyway="--force")
-    return possible
 
 
 def _result(

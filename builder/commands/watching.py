@@ -18,9 +18,7 @@ from builder.serving import readiness, running, server_log
 
 if TYPE_CHECKING:
     from builder.base.project import Project
-    from builder.lab.upgrade_journal import InterruptedUpgrade
     from builder.numbers.workspace import Workspace
-    from builder.serving.readiness import ServerMetrics
     from builder.serving.running import RunningServer, SupersededServer
 
 
@@ -88,7 +86,7 @@ class ServerState:
     phase: str
     up: float | None
     restarts: int
-    numbers: ServerMetrics | None
+    numbers: readiness.ServerMetrics | None
     rates: TokenRates | None
     ended: tuple[EndedContainer, ...]
     put_back: Pairing | None
@@ -101,7 +99,7 @@ class ServingOverview:
 
     states: tuple[ServerState, ...]
     silent: tuple[str, ...]
-    interrupted: tuple[InterruptedUpgrade, ...]
+    interrupted: tuple[upgrade_journal.InterruptedUpgrade, ...]
 
 
 def server_status(workspace: Workspace, text: str | None) -> ServingOverview:
@@ -172,7 +170,7 @@ def _ended(server: RunningServer) -> Iterator[EndedContainer]:
             yield EndedContainer(member.node, member.service.exit_code, tuple(line.text for line in lines))
 
 
-def _numbers(server: RunningServer) -> tuple[ServerMetrics | None, TokenRates | None]:
+def _numbers(server: RunningServer) -> tuple[readiness.ServerMetrics | None, TokenRates | None]:
     host, port = server.inside
     if port is None:
         return None, None

@@ -26,7 +26,6 @@ from builder.engine import containers, machine
 from builder.evidence import run_record
 from builder.lab import likely_causes
 from builder.lock import lock_file
-from builder.lock.model import ImageName, Lock
 from builder.moving import machines as nodes_machines
 from builder.serving import advice, readiness, running, selection, server_log
 from builder.serving.readiness import OptionsInUse, StartFacts
@@ -34,9 +33,8 @@ from builder.serving.readiness import OptionsInUse, StartFacts
 if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.lab.likely_causes import FailureKind, LikelyCause
+    from builder.lock.model import ImageName, Lock
     from builder.numbers.workspace import Workspace
-    from builder.serving.advice import NewFacts
-    from builder.serving.running import RunningServer
     from builder.serving.selection import SelectedImage
     from builder.serving.server_log import ChoiceChange
 
@@ -70,15 +68,10 @@ def _working(project: Project, lock: Lock, model: str) -> Iterator[WorkingState]
     pairings = (paired.pairing, *paired.previous) if paired else ()
     marks = {(pairing.image, pairing.status) for pairing in pairings}
     order = {pairing.image: place for place, pairing in enumerate(reversed(pairings))}
-    every = [
-        (ImageName(repository, number), image)
-        for repository, record in lock.images.items()
-        for number, image in record.numbers.items()
-    ]
     # Several names may have the same fingerprint: the name of the latest pairing is used.
     names = {
         image.fingerprint: name
-        for name, image in sorted(every, key=lambda pair: order.get(pair[0], -1))
+        for name, image in sorted(lock.numbered(), key=lambda pair: (order.get(pair[0], -1), pair[0]))
         if image.status != "bad" and (name, "bad") not in marks
     }
     for fingerprint, start in readiness.recorded_starts(project, model).items():
@@ -115,7 +108,7 @@ class _Now:
     alone: OptionsInUse
     failure: str
 
-    def advised(self, facts: NewFacts, selected: SelectedImage | None = None) -> dict[str, Diagnosis]:
+    def advised(self, facts: advice.NewFacts, selected: SelectedImage | None = None) -> dict[str, Diagnosis]:
         return advised_by_id(self.workspace.project, selected or self.selected, self.machines, facts)
 
 
@@ -155,14 +148,14 @@ def _read_now(workspace: Workspace, lock: Lock, selected: SelectedImage, last: W
     )
 
 
-def _server(workspace: Workspace, text: str) -> RunningServer | None:
+def _server(workspace: Workspace, text: str) -> running.RunningServer | None:
     """The server of a model or recipe, or with this name. None if it is not found, or its engine does not answer."""
     with suppress(BuilderError):
         return running.pick(workspace.project, running.find_all(workspace), text)
     return None
 
 
-def _nodes(server: RunningServer) -> tuple[str, ...]:
+def _nodes(server: running.RunningServer) -> tuple[str, ...]:
     return tuple(filter(None, server.labels.get(running.NODES, "").split(",")))
 
 
@@ -258,7 +251,7 @@ def present_advisories(project: Project, selected: SelectedImage, machines: Sequ
 
 
 def advised_by_id(
-    project: Project, selected: SelectedImage, machines: Sequence[Machine], facts: NewFacts
+    project: Project, selected: SelectedImage, machines: Sequence[Machine], facts: advice.NewFacts
 ) -> dict[str, Diagnosis]:
     """The advisories, by id, for an image on machines with these ``facts``. A machine with a link counts as two."""
     count = max(len(machines), 1 + any(each.links for each in machines))

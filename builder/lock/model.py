@@ -316,6 +316,12 @@ class Lock:
         repository = self.images.get(name.repository)
         return repository.numbers.get(name.number) if repository else None
 
+    def numbered(self) -> Iterator[tuple[ImageName, NumberedImage]]:
+        """The numbered images, sorted by repository, the newest of each repository first."""
+        for repository, record in sorted(self.images.items()):
+            for number in sorted(record.numbers, reverse=True):
+                yield ImageName(repository, number), record.numbers[number]
+
     def history(self, what: str, *, is_model: bool) -> tuple[ImageName, ...]:
         """The images of a pointer, the present one first, then the previous ones. The pointer is a model's, or
         ``latest`` of a repository. Empty if the pointer leads to no image."""

@@ -78,8 +78,15 @@ def test_a_command_says_what_it_left(arguments: list[str], told: str) -> None:
     assert main.sentence(arguments, KeyboardInterrupt()) == told
 
 
+@pytest.mark.slow
 def test_what_a_command_knows_itself_comes_first() -> None:
-    assert main.sentence(["build"], KeyboardInterrupt("one stays")) == "interrupted: one stays"
+    broken = (
+        "import sys\nfrom builder.cli import main\n"
+        "def broken(_): raise KeyboardInterrupt('one stays')\n"
+        "main.completion_script = broken\nsys.exit(main.run_program(['completion', 'bash']))"
+    )
+    done = subprocess.run([sys.executable, "-c", broken], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (errors.INTERRUPTED, "interrupted: one stays")
 
 
 def test_only_commands_are_told_of() -> None:

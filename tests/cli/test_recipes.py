@@ -112,6 +112,7 @@ def test_show_prints_a_script_as_it_is(project: Project) -> None:
         (["recipes", "show", "chat", "--gpu-mem", "0"], "0.0 is not in the range"),
         (["recipes", "check", "nowhere"], "nowhere: no such file, folder or recipe"),
         (["export", "chat"], "Missing option '--format'"),
+        (["bench", "chat", "--compare", "1", "2", "--image", "1"], "--compare and --image cannot be combined"),
         (["export", "chat", "--format", "recipe", "--port", "1"], "takes no options for the command or the container"),
     ],
 )

@@ -87,6 +87,18 @@ def test_an_update_from_a_file_is_a_note_of_recipes_check_until_it_is_silenced(
     assert "port-9 is silenced: nobody knows it; no advisory has that id" in said
 
 
+def test_an_update_without_a_source_reads_the_same_file_from_any_folder(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "own.yaml")
+    monkeypatch.chdir(tmp_path)
+    update(project, "own.yaml")
+    written(tmp_path / "own.yaml", "2026-11-27")
+    monkeypatch.chdir(project.root)
+    command.update_advisories(project, None, None, ignore)
+    assert own(project) == [("port-8000", "2026-11-27")]
+
+
 def test_what_is_certain_keeps_a_recipe_from_being_served(project: Project, tmp_path: Path) -> None:
     update(project, written(tmp_path / "own.yaml", certain="true"))
     assert (

@@ -56,7 +56,7 @@ class Community:
 
     def add(self, path: str, name: str | None = None, *, everything: bool = False) -> tuple[PlannedCopy, ...]:
         planned = mods.plan_copies(self.project, f"{self.url}{path}", name, ignore, everything=everything)
-        mods.add_mods(self.project, planned)
+        mods.make_copies(self.project, planned)
         return planned
 
     def plan_update(self, *names: str, ref: str | None = None) -> tuple[PlannedCopy, ...]:
@@ -119,7 +119,7 @@ def test_credentials_are_not_written_down(community: Community) -> None:
         ignore,
         everything=False,
     )
-    mods.add_mods(community.project, planned)
+    mods.make_copies(community.project, planned)
     assert "secret" not in community.file("mods/house.source").read_text()
 
 
@@ -160,7 +160,7 @@ def test_a_branch_that_moved_is_followed_with_the_difference(community: Communit
     assert planned.changes[1].lines == ("@@ -1 +1 @@", "-one", "+two")
     assert (planned.replaces, planned.loses) == (True, False)
     mods.require_lossless([planned])
-    mods.add_mods(community.project, [planned])
+    mods.make_copies(community.project, [planned])
     assert community.file("mods/house/house.jinja").read_text() == "two\n"
     assert not community.file("mods/house/README.md").exists()
     copied = copies.read_origin(community.project, "mod", "house")
@@ -175,8 +175,8 @@ def test_a_ref_moves_it_elsewhere_and_is_followed_from_then_on(community: Commun
     community.add("//mods/house@main")
     community.repository.git("tag", "v1", old)
     community.commit({"mods/house/house.jinja": "two\n"})
-    mods.add_mods(community.project, community.plan_update("house"))
-    mods.add_mods(community.project, community.plan_update("house", ref="v1"))
+    mods.make_copies(community.project, community.plan_update("house"))
+    mods.make_copies(community.project, community.plan_update("house", ref="v1"))
     copied = copies.read_origin(community.project, "mod", "house")
     assert copied
     assert (copied.ref, copied.commit) == ("v1", old)
@@ -196,7 +196,7 @@ def test_an_edited_copy_is_told_and_not_replaced_unasked(community: Community) -
     with pytest.raises(ConflictError, match=r"mod house was edited since it was copied: house\.jinja, more\.txt"):
         mods.require_lossless([planned])
     assert community.file("mods/house/house.jinja").read_text() == "mine\n"
-    mods.add_mods(community.project, [planned])
+    mods.make_copies(community.project, [planned])
     assert community.file("mods/house/house.jinja").read_text() == "one\n"
     assert mods.list_mods(community.project)[0].edited == ()
 
@@ -209,7 +209,7 @@ def test_what_was_made_here_is_not_replaced_unasked(community: Community) -> Non
         mods.require_lossless(planned)
     projects.write(community.file("mods/house/run.sh"), "changed meanwhile\n")
     with pytest.raises(ConflictError, match="mod house changed while this command ran"):
-        mods.add_mods(community.project, planned)
+        mods.make_copies(community.project, planned)
     assert community.file("mods/house/run.sh").read_text() == "changed meanwhile\n"
 
 
@@ -308,7 +308,7 @@ elif moment == "old":
     files._exchange = kill
 else:
     shutil.rmtree = lambda path, **_: kill() if list(Path(path).glob("*")) else None
-mods.add_mods(project, planned[0])
+mods.make_copies(project, planned[0])
 """
 
 
@@ -322,7 +322,7 @@ def test_a_kill_leaves_the_old_copy_or_the_new(community: Community, moment: str
     assert mod_names(community.project) == ("house",)
     assert community.file("mods/house/house.jinja").read_text() == text
     assert len(list(community.file("mods/house").iterdir())) == 3
-    mods.add_mods(community.project, community.plan_update())
+    mods.make_copies(community.project, community.plan_update())
     assert community.file("mods/house/house.jinja").read_text() == "two\n"
     assert mods.list_mods(community.project)[0].edited == ()
     assert not list(community.project.mods.glob(".*"))

@@ -60,7 +60,7 @@ class Registries:
 
     def add(self, text: str, hardware: str | None = None) -> tuple[str, ...]:
         planned = recipes.plan_recipe_copies(self.project, text, None, ignore, everything=False, hardware=hardware)
-        recipes.add_recipes(self.project, recipes.together(planned, with_mods=True))
+        mods.make_copies(self.project, [*planned.mods, *planned.recipes])
         return tuple(copy.name for copy in (*planned.recipes, *planned.mods))
 
     def read(self, name: str) -> recipe.Recipe:
@@ -263,7 +263,7 @@ def test_a_recipe_of_vllm_is_updated_for_the_same_hardware(registries: Registrie
     text = (PUBLISHED / file).read_text(encoding="utf-8")
     commit = registries.vllm.commit(MAIN, "More", {file: text.replace('"64"', '"96"')})
     (copy,) = mods.plan_copies_update(registries.project, "recipe", ["garden-27b"], None, ignore)[0]
-    mods.add_mods(registries.project, [copy])
+    mods.make_copies(registries.project, [copy])
     made = registries.read("garden-27b")
     assert "96" in command.render_command(made, {}).words
     assert commit in made.text

@@ -28,6 +28,7 @@ from builder.lock.text import dump_lock
 from builder.moving.copies import path_of, read_origin
 from builder.serving.preparation import ServeRequest
 from tests import locks, program, projects, shipped_files
+from tests.conftest import WITHOUT_ENGINE, run_command
 from tests.conftest import command as command_of_recipes_add
 from tests.sources import git_server
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from builder.commands.recipes import RecipeCopies
     from builder.definitions.recipe import Recipe
+    from builder.moving.copies import PlannedCopy
 
 
 NO_HOME = {"HOME": "/home/ann"}
@@ -269,8 +271,12 @@ class Served:
     def plan(self, path: str, name: str | None = None, *, everything: bool = False) -> RecipeCopies:
         return recipes.plan_recipe_copies(self.project, f"{self.url}{path}", name, ignore, everything=everything)
 
+    def all(self, path: str, name: str | None = None) -> list[PlannedCopy]:
+        planned = self.plan(path, name)
+        return [*planned.mods, *planned.recipes]
+
     def add(self, path: str, name: str | None = None) -> None:
-        mods.add_mods(self.project, recipes.together(self.plan(path, name), with_mods=True))
+        mods.make_copies(self.project, self.all(path, name))
 
 
 @pytest.fixture
@@ -296,10 +302,20 @@ def served(tmp_path: Path) -> Iterator[Served]:
 def test_the_folders_that_a_recipe_mounts_are_told(served: Served) -> None:
     text = recipe() + 'volumes: ["/:/host", "~/.ssh:/keys:ro"]\n'
     served.repository.commit(MAIN, "Mount", {"recipes/mounts.yaml": text})
-    planned = recipes.together(served.plan("//recipes/mounts"), with_mods=True)
-    (note,) = recipes.add_recipes(served.project, planned)
+    planned = served.all("//recipes/mounts")
+    (note,) = mods.make_copies(served.project, planned)
     assert note == "recipes/mounts mounts /:/host, ~/.ssh:/keys:ro of this machine: its server has root access there"
-    assert recipes.add_recipes(served.project, recipes.together(served.plan("//recipes/small"), with_mods=True)) == ()
+    assert mods.make_copies(served.project, served.all("//recipes/small")) == ()
+
+
+@pytest.mark.slow
+def test_an_update_tells_of_the_folders_that_a_recipe_mounts_now(served: Served) -> None:
+    served.add("//recipes/small")
+    served.repository.commit(MAIN, "Mount", {"recipes/small.yml": recipe() + 'volumes: ["/:/host"]\n'})
+    update = ("recipes", "update", "--yes")
+    note = "note: recipes/small mounts /:/host of this machine: its server has root access there"
+    assert note in run_command(served.project, *update, environ=WITHOUT_ENGINE).stderr.splitlines()
+    assert note not in run_command(served.project, *update, environ=WITHOUT_ENGINE).stderr  # nothing changed
 
 
 @pytest.mark.slow
@@ -356,7 +372,7 @@ def test_a_copy_is_updated_and_edits_are_told(served: Served) -> None:
     (planned,) = mods.plan_copies_update(served.project, "recipe", ["recipes/ours.yaml"], None, ignore)[0]
     with pytest.raises(ConflictError, match="recipe ours was edited since it was copied"):
         mods.require_lossless([planned])
-    mods.add_mods(served.project, [planned])
+    mods.make_copies(served.project, [planned])
     assert (served.project.recipes / "ours.yaml").read_text() == recipe("mods/house")
 
 
