@@ -202,8 +202,9 @@ def _plan(
     patches: dict[str, bytes] = {}
     for number, (definition, mods) in enumerate(chain, start=1):
         completed, is_last = pins[definition.name], number == len(chain)
-        patches.update(completed.patches)
-        own_patches = vendored.load_vendored(workspace.project, definition.name, completed.pins, patches)
+        fresh = {**patches, **completed.patches}
+        own_patches = vendored.load_vendored(workspace.project, definition.name, completed.pins, fresh)
+        patches |= own_patches
         inputs = ImageInputs(definition, completed.pins, own_patches, mods)
         plan = make_plan(inputs, plan, recipe if is_last else None, models if is_last else ())
     if plan is None:
