@@ -264,7 +264,7 @@ def _dry_run(workspace: Workspace, image: PlannedImage) -> None:
         # tried; BuildKit reports the reason.
         with suppress(SourceError):
             base_contents.ensure_present(workspace.engine, base, image.plan.definition.platform, workspace.report)
-    access = packages.access(workspace.project, workspace.environment, lambda text: workspace.report(Message(text)))
+    access = packages.Access(workspace.project, workspace.environment, lambda text: workspace.report(Message(text)))
     definitions = []
     for part in image.plan.chain:
         patches = vendored.load_vendored(workspace.project, part.definition.name, part.pins, image.patches)
