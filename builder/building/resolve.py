@@ -155,8 +155,8 @@ class Comparison:
 
 @dataclass(frozen=True)
 class PlannedImage:
-    """The plan of one target, its vendored patches by file, and its comparison with the existing images. ``revisions``
-    are the known revisions of its models; ``lock`` is the parsed images.lock."""
+    """The plan of one target, all patches of its sources by SHA-256, and its comparison with the existing images.
+    ``revisions`` are the known revisions of its models; ``lock`` is the parsed images.lock."""
 
     plan: Plan
     recipe: Recipe | None
@@ -265,10 +265,8 @@ def _dry_run(workspace: Workspace, image: PlannedImage) -> None:
         with suppress(SourceError):
             base_contents.ensure_present(workspace.engine, base, image.plan.definition.platform, workspace.report)
     access = packages.Access(workspace.project, workspace.environment, lambda text: workspace.report(Message(text)))
-    definitions = []
-    for part in image.plan.chain:
-        patches = vendored.load_vendored(workspace.project, part.definition.name, part.pins, image.patches)
-        definitions.append(packages.PinnedDefinition(part.definition, part.pins, patches))
+    parts = image.plan.chain
+    definitions = [packages.PinnedDefinition(part.definition, part.pins, image.patches) for part in parts]
     mod_dry_run.require_applicable(
         image.plan.mods, lambda package: packages.pinned(access, definitions, package), workspace.report
     )

@@ -250,7 +250,7 @@ def check_rust(project: Project, definition: ImageDefinition, named: str, patche
 
 
 def _of_flashinfer(project: Project, definition: ImageDefinition, pins: Pins, named: Named) -> dict[str, str]:
-    """The problem with a FlashInfer that is built from git, and what to do; None if its version is the named one."""
+    """The problem with a FlashInfer that is built from git, and what to do; empty if its version is the named one."""
     pin, source = pins.sources.get("flashinfer"), definition.sources.get("flashinfer")
     if not (isinstance(pin, GitPin) and isinstance(source, image.GitSource)):
         return {}
