@@ -155,8 +155,8 @@ class Comparison:
 
 @dataclass(frozen=True)
 class PlannedImage:
-    """The plan of one target, its vendored patches by file, and its comparison with the existing images. ``revisions``
-    are the known revisions of its models; ``lock`` is the parsed images.lock."""
+    """The plan of one target, all patches of its sources by SHA-256, and its comparison with the existing images.
+    ``revisions`` are the known revisions of its models; ``lock`` is the parsed images.lock."""
 
     plan: Plan
     recipe: Recipe | None
@@ -202,8 +202,9 @@ def _plan(
     patches: dict[str, bytes] = {}
     for number, (definition, mods) in enumerate(chain, start=1):
         completed, is_last = pins[definition.name], number == len(chain)
-        patches.update(completed.patches)
-        own_patches = vendored.load_vendored(workspace.project, definition.name, completed.pins, patches)
+        fresh = {**patches, **completed.patches}
+        own_patches = vendored.load_vendored(workspace.project, definition.name, completed.pins, fresh)
+        patches |= own_patches
         inputs = ImageInputs(definition, completed.pins, own_patches, mods)
         plan = make_plan(inputs, plan, recipe if is_last else None, models if is_last else ())
     if plan is None:
@@ -263,11 +264,9 @@ def _dry_run(workspace: Workspace, image: PlannedImage) -> None:
         # tried; BuildKit reports the reason.
         with suppress(SourceError):
             base_contents.ensure_present(workspace.engine, base, image.plan.definition.platform, workspace.report)
-    access = packages.access(workspace.project, workspace.environment, lambda text: workspace.report(Message(text)))
-    definitions = []
-    for part in image.plan.chain:
-        patches = vendored.load_vendored(workspace.project, part.definition.name, part.pins, image.patches)
-        definitions.append(packages.PinnedDefinition(part.definition, part.pins, patches))
+    access = packages.Access(workspace.project, workspace.environment, lambda text: workspace.report(Message(text)))
+    parts = image.plan.chain
+    definitions = [packages.PinnedDefinition(part.definition, part.pins, image.patches) for part in parts]
     mod_dry_run.require_applicable(
         image.plan.mods, lambda package: packages.pinned(access, definitions, package), workspace.report
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.base import files, words, yaml_file
+from builder.base import files, records, words, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, SourceError, UsageError
 from builder.base.redaction import redacted
 from builder.base.values import dataclass
@@ -93,7 +93,7 @@ def update_advisories(project: Project, source: str | None, signers: Path | None
     every = tuple(each for group in parsed.values() for each in group)
     update = AdvisorySet(every, redacted(source), commit, words.now(), signed)
     files.make_folder(project.state)
-    files.write_atomically(project.state / advisories.UPDATED, advisories.text_of(update).encode())
+    files.write_atomically(project.state / advisories.UPDATED, records.text_of(update, advisories.HEAD).encode())
     return update
 
 

@@ -139,7 +139,7 @@ def check_mods(
         package, equals, name = ref.partition("=")
         parsed.append((package, name.lstrip("=")) if equals else ("vllm", ref))
     mods = mod_dry_run.load(project, names)
-    access = packages.access(project, environ, as_messages(report))
+    access = packages.Access(project, environ, as_messages(report))
     definitions = tuple(mod_choice.definitions(project).values())
     columns: list[list[ModVerdict]] = []
     faults: list[BuilderError] = []
@@ -227,7 +227,7 @@ def check_pinned_mods(
     Nothing is resolved: the verdicts name missing pins. Raises FileProblemsError for invalid mods, UsageError for
     unknown mods, LockError for a damaged lock."""
     mods = mod_dry_run.load(project, names)
-    access = packages.access(project, environ, as_messages(report))
+    access = packages.Access(project, environ, as_messages(report))
     lock = lock_file.read_project_lock(project)
     definitions = mod_choice.definitions(project)
     pinned = {name: _pinned(project, access, lock, name) for name in definitions}

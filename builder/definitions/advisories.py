@@ -71,7 +71,7 @@ CLOSED = {
 SHIPPED = Path(__file__).parent / "known_advisories"
 UPDATED = "advisories.json"
 """The file with the updated advisories in a project's state folder."""
-_HEAD = {"format": 1}
+HEAD = {"format": 1}
 SCHEMA = "advisory"
 _WORDS = ("any", "all", "not")
 _COMPARISON = re.compile(r"\s*(==|!=|<=|>=|<|>|~=)\s*([0-9][\w.+!*]*)\s*")
@@ -130,20 +130,10 @@ def shipped_advisories() -> tuple[Advisory, ...]:
     return tuple(_advisory(name, entry, "") for data in files for name, entry in data.items())
 
 
-def text_of(advisory_set: AdvisorySet) -> str:
-    """The text of a file for `read_set`."""
-    return records.text_of(advisory_set, _HEAD)
-
-
-def read_set(path: Path) -> AdvisorySet:
-    """Reads a file that this program wrote. Raises OSError, RecordError."""
-    return records.read_file(path, AdvisorySet, _HEAD)
-
-
 def updated(project: Project) -> AdvisorySet | None:
     """The advisories of the last update in this project; None if there was none, or if its file is damaged."""
     try:
-        return read_set(project.state / UPDATED)
+        return records.read_file(project.state / UPDATED, AdvisorySet, HEAD)
     except (OSError, records.RecordError):
         return None
 

@@ -7,6 +7,7 @@ An edit leaves the rest of the file as the user wrote it.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -265,7 +266,7 @@ class Configuration:
 def load_configuration(project: Project) -> Configuration:
     """The project's configuration, empty without a builder.yaml. Raises FileProblemsError if it is invalid."""
     path = project.root / FILE
-    if not path.exists():
+    if not os.path.lexists(path):  # a link that leads nowhere is a mistake
         return Configuration()
     text = read_text(path, FILE, project.root)
     data = document(text)
@@ -365,7 +366,7 @@ class ConfigurationChange:
 def present_text(project: Project) -> str:
     """The text of builder.yaml, empty if there is none. Raises FileProblemsError if it is not text."""
     path = project.root / FILE
-    return read_text(path, FILE) if path.exists() else ""
+    return read_text(path, FILE) if os.path.lexists(path) else ""
 
 
 def write_change(project: Project, change: ConfigurationChange) -> None:

@@ -291,8 +291,7 @@ _REMEDY = (
     "publish larger files as a Python package and name it in `packages`, or download them in a script with"
     " `network: true`"
 )
-# Zip: the flag of an encrypted entry, and the system whose entries have file modes.
-_ENCRYPTED = 0x1
+# Zip: the system whose entries have file modes.
 _UNIX = 3
 _KIND, _LINK = 0o170000, 0o120000
 _CRLF = "its lines end in CRLF, but a shell reads the CR as a part of the last word; save the file with LF (`dos2unix`)"
@@ -354,7 +353,7 @@ def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTE
     for path in sorted(paths):
         inside = path.relative_to(folder).as_posix()
         try:
-            if not (message := _unfit_name(inside) or _unfit_file(path, real, room)):
+            if not (message := unfit_name(inside) or _unfit_file(path, real, room)):
                 files.append(PlainFile(inside, bool(path.stat().st_mode & 0o100), path.read_bytes()))
                 room -= len(files[-1].content)
         except OSError as error:
@@ -380,12 +379,12 @@ def read_zip(path: Path, shown: str) -> ModContents:
             for entry in entries:
                 name = entry.filename
                 mode = entry.external_attr >> 16 if entry.create_system == _UNIX else 0
-                message = _unfit_name(name) or _unfit_entry(entry, mode, room)
+                message = unfit_name(name) or _unfit_entry(entry, mode, room)
                 if message or name in files:
                     wrong.append(Problem(Location(f"{shown}/{name}"), message or "the zip contains this file twice"))
                 else:
                     # The stated size may be wrong: at most that many bytes are read, and zipfile compares the CRC.
-                    files[name] = PlainFile(name, bool(mode & 0o100), archive.open(entry).read(entry.file_size))
+                    files[name] = PlainFile(name, bool(mode & 0o100), archive.open(name).read(entry.file_size))
                 room -= entry.file_size
     except zip_errors() as error:
         raise FileProblemsError((Problem(Location(shown), f"this zip file cannot be read: {error}"),)) from None
@@ -397,7 +396,7 @@ def read_zip(path: Path, shown: str) -> ModContents:
     return _contents(shown, top, [replace(file, path=name.removeprefix(top)) for name, file in files.items()])
 
 
-def _unfit_name(name: str) -> str:
+def unfit_name(name: str) -> str:
     """The reason why a mod's file cannot have this name; empty if it can."""
     try:
         name.encode()
@@ -443,8 +442,6 @@ def _unfit_entry(entry: zipfile.ZipInfo, mode: int, room: int) -> str:
         return "a path that leaves the mod's folder"
     if mode & _KIND == _LINK:
         return "a link; a mod in a zip contains plain files only"
-    if entry.flag_bits & _ENCRYPTED:
-        return "the file is encrypted; create the zip again without a password"
     return _too_large(entry.file_size, room)
 
 

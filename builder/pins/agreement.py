@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from builder.base.errors import Location, SourceError
 from builder.base.values import dataclass, replace
-from builder.base.words import parse_requirement, parse_version
+from builder.base.words import parse_requirement
 from builder.definitions import image
 from builder.definitions.fields import canonical
 from builder.definitions.image import ImageDefinition, Source, WheelSource
@@ -79,29 +79,9 @@ def exact_version(specifiers: SpecifierSet) -> str:
 
 
 def agree(first: SpecifierSet, other: SpecifierSet) -> bool:
-    """False if none of the versions near the written ones satisfies both."""
-    both = first & other
-    return not list(both) or any(both.contains(version, prereleases=True) for version in _candidates(both))
-
-
-def _candidates(specifiers: SpecifierSet) -> set[str]:
-    """The written versions, and the versions right below and above each of them."""
-    candidates: set[str] = set()
-    for specifier in specifiers:
-        text = specifier.version.removesuffix(".*")
-        candidates.add(text)
-        if (version := parse_version(text)) is None:
-            continue
-        release = [*version.release, 0, 0][: max(3, len(version.release))]
-        candidates |= {version.public, version.base_version, f"{version.base_version}.post1"}
-        numbers = [[*version.release, 1]]
-        for place, number in enumerate(release):
-            rest = len(release) - place - 1
-            numbers.append([*release[:place], number + 1, *([0] * rest)])
-            if number:
-                numbers.append([*release[:place], number - 1, *([999] * rest)])
-        candidates |= {".".join(map(str, each)) for each in numbers}
-    return candidates
+    """False if one range names an exact version that the other excludes. uv compares other ranges."""
+    exact = {exact_version(first), exact_version(other)} - {""}
+    return not exact or any((first & other).contains(version, prereleases=True) for version in exact)
 
 
 # The versions of other packages that the pinned vLLM names in its requirement files, or in the metadata of its wheel.
@@ -270,7 +250,7 @@ def check_rust(project: Project, definition: ImageDefinition, named: str, patche
 
 
 def _of_flashinfer(project: Project, definition: ImageDefinition, pins: Pins, named: Named) -> dict[str, str]:
-    """The problem with a FlashInfer that is built from git, and what to do; None if its version is the named one."""
+    """The problem with a FlashInfer that is built from git, and what to do; empty if its version is the named one."""
     pin, source = pins.sources.get("flashinfer"), definition.sources.get("flashinfer")
     if not (isinstance(pin, GitPin) and isinstance(source, image.GitSource)):
         return {}

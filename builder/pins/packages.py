@@ -35,13 +35,11 @@ _ANY_PLATFORM = "linux/arm64"
 
 @dataclass(frozen=True)
 class Access:
-    """Access to files: the folders of the git mirrors and of the files from wheels, the user's environment and
-    settings, and a function that receives a message about each slow step."""
+    """Access to files: the project with its mirrors and its files from wheels, the user's environment, and a function
+    that receives a message about each slow step."""
 
-    mirrors: Path
-    wheels: Path
+    project: Project
     environ: Mapping[str, str]
-    settings: UserSettings
     say: Callable[[str], None]
 
 
@@ -61,10 +59,6 @@ class Package:
     version: str
     label: str
     tree: PackageFiles
-
-
-def access(project: Project, environ: Mapping[str, str], say: Callable[[str], None]) -> Access:
-    return Access(project.mirrors, project.state / "wheels", environ, git.read_index_settings(environ), say)
 
 
 def pinned(reach: Access, chain: Sequence[PinnedDefinition], package: str) -> Package | None:
@@ -109,15 +103,15 @@ def committed(reach: Access, definitions: Iterable[ImageDefinition], package: st
     if not address:
         message = f"`{ref}` is not a version, and no definition takes {package} from git"
         raise UsageError(message, hint=f"write a release as `{package}=1.2.3`")
-    pin = mirror.resolve_ref(mirror.locate(reach.mirrors, address, reach.say), ref)
+    pin = mirror.resolve_ref(mirror.locate(reach.project.mirrors, address, reach.say), ref)
     label = f"{package} {ref[:12] if ref == pin.commit else ref}"
     return Package(pin.version, label, _of_commit(reach, address, pin.commit, package))
 
 
 def _of_wheel(reach: Access, request: WheelRequest, package: str) -> PackageFiles:
     def read(paths: Collection[str]) -> dict[str, bytes]:
-        wheel = wheels.find_wheel(reach.wheels, request, reach.settings)
-        return wheels.read_wheel_files(reach.wheels, wheel, paths, reach.settings.ca_file)
+        cache, settings = reach.project.state / "wheels", git.read_index_settings(reach.environ)
+        return wheels.read_wheel_files(cache, wheels.find_wheel(cache, request, settings), paths, settings.ca_file)
 
     return PackageFiles(package, read)
 
@@ -141,7 +135,7 @@ def _of_base(reach: Access, level: PinnedDefinition, package: str) -> PackageFil
 def _of_commit(
     reach: Access, url: str, commit: str, package: str, prior: tuple[CandidatePatch, ...] = ()
 ) -> PackageFiles:
-    repository = functools.partial(mirror.locate, reach.mirrors, url, reach.say)
+    repository = functools.partial(mirror.locate, reach.project.mirrors, url, reach.say)
     return PackageFiles(package, lambda paths: mirror.read_files(repository(), commit, paths), prior)
 
 

@@ -431,7 +431,7 @@ def _with_closures(task: _Task, resolved: Pins, inherited: Inherited, below: str
         name = "build"
         pins = replace(pins, build=_to_build(task, wants, pins, resolved.build, inherited, as_of))
     except SourceError as error:
-        task.fail(name, _disagreement(task, resolved, inherited) or error)
+        task.fail(name, error)
     return pins
 
 
@@ -555,22 +555,6 @@ def without(requirements: tuple[str, ...], names: set[str], where: str) -> tuple
             reason = str(error).splitlines()[0]
             raise SourceError(f"{where}: `{text}` is not a valid requirement: {reason}") from None
     return tuple(others)
-
-
-def _disagreement(task: _Task, pins: Pins, inherited: Sequence[LockedPackage]) -> SourceError | None:
-    """The reason, with its location, if packages disagree with vLLM or with the parent image."""
-    definition, resolver = task.definition, task.resolver
-    parent = f"the image of {definition.parent}"
-    try:
-        named = agreement.installed((package for package in inherited if package.hashes), parent)
-        named |= agreement.read_named_versions(definition, pins, resolver)
-    except SourceError:
-        return None
-    try:
-        agreement.check_agreement(resolver.project, definition, pins, {}, named)
-    except SourceError as error:
-        return error
-    return None
 
 
 # The date limit of a closure is the date of its source. Otherwise, a release that is pinned months later would get the

@@ -63,9 +63,12 @@ def vendored_faults(project: Project, definition: str, pins: Pins) -> Iterator[L
 
 
 def keep_vendored(project: Project, definition: str, pins: Pins, patches: Mapping[str, bytes]) -> None:
-    """Writes the diffs that are not on the disk yet. Called before images.lock names them."""
+    """Writes the diffs that are not on the disk yet. Called before images.lock names them. The patch files of the
+    definition are the user's: they are never written."""
     for source, patch in _patches_of(pins):
         path = patch_file(project, definition, source, patch)
+        if patch.is_file:
+            continue
         if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != patch.sha256:
             files.make_folder(path.parent)
             files.write_atomically(path, patches[patch.sha256])

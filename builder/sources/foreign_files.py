@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from builder.base.errors import SourceError, UsageError
 from builder.base.tar_stream import is_unsafe
-from builder.definitions.mod import LARGEST_FILE, LARGEST_MOD, MOST_FILES, PlainFile
+from builder.definitions.mod import LARGEST_FILE, LARGEST_MOD, MOST_FILES, PlainFile, unfit_name
 from builder.definitions.source_patches import LARGEST_PATCH
 from builder.sources import mirror, patches
 from builder.sources.git import GitRepository, GitResult, printable, run_checked, run_in_project, shorten, split
@@ -80,16 +80,9 @@ def read_foreign_files(repository: GitRepository, commit: str, path: str) -> tup
 
 def _unfit_path(path: str) -> str:
     """The reason why a file must not have this path here, or nothing."""
-    parts = path.split("/")
-    if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
-        return "a path that leads outside the folder or into .git"
-    if re.search(r"[\x00-\x1f\x7f]", path) or "\\" in path:
-        return "a name with a control character or a backslash"
-    try:
-        longest = max(len(part.encode()) for part in parts)
-    except UnicodeEncodeError:
-        return "a name that is not UTF-8"
-    return "a name that is too long" if longest > 255 else ""
+    if is_unsafe(path) or ".git" in path.lower().split("/"):
+        return "a path that leads outside the folder or into .git, or has a backslash or a name that is too long"
+    return unfit_name(path)
 
 
 def _too_large(repository: GitRepository, entries: dict[str, TreeEntry]) -> dict[str, str]:

@@ -525,7 +525,8 @@ def update_tags(repository: GitRepository, upstream: Mapping[str, str]) -> None:
 
 def blob_names(repository: GitRepository, commit: str, files: Iterable[str]) -> dict[str, str]:
     """Returns the object names of the ``files`` in ``commit``, by path, without folders and submodules."""
-    paths = sorted(file for file in files if not file.startswith(("/", "../")))  # git would refuse all paths
+    # git would refuse all paths because of one that leads out of the tree.
+    paths = sorted(file for file in files if {"", ".", ".."}.isdisjoint(file.split("/")))
     entries = tree_entries(repository, commit, *paths) if paths else []
     return {path: name for mode, name, path in entries if mode != SUBMODULE_MODE and path in paths}
 

@@ -39,7 +39,7 @@ def vendor(repository: GitRepository, pull: SourcePatch, commit: str, earlier: S
         raise SourceError(message, hint="`pulls:` accepts pull requests only from the repository itself and its forks")
     if is_ancestor(repository, head, commit):
         raise _already_included(pull.label, commit[:7])
-    own = own_commits(repository, pull, head, commit)
+    own = own_commits(repository, pull, head)
     with patches.opened(repository) as index:
         requested = _diff(repository, pull, own)
         before, after, merged, present = merge_pulls(index, pull.label, commit, earlier, own)
@@ -135,9 +135,9 @@ def _kept_as(pull: SourcePatch, head: str) -> str:
     return f"refs/builder/pulls/{pull.number}/{head}"
 
 
-def own_commits(repository: GitRepository, pull: SourcePatch, head: str, commit: str) -> OwnCommits:
-    """The commits of the fetched request ``pull``. The pinned ``commit`` does not contain ``head``. Raises SourceError
-    if the commits cannot be determined, or if their diff contains files that no commit touches."""
+def own_commits(repository: GitRepository, pull: SourcePatch, head: str) -> OwnCommits:
+    """The commits of the fetched request ``pull``. Raises SourceError if the commits cannot be determined, or if their
+    diff contains files that no commit touches."""
     name_branch = f"name the branch that the request was opened for: `pulls: [{{number: {pull.name}, base: BRANCH}}]`"
     # GitHub's latest test merge of the request with its base branch, unless that merge has another head.
     merge = _fetched(repository, f"refs/pull/{pull.number}/merge", _OPENED_FOR, pull.repository)
@@ -147,23 +147,16 @@ def own_commits(repository: GitRepository, pull: SourcePatch, head: str, commit:
     current = _named_branch(repository, pull) or merged_with or ((default, "the default branch") if default else None)
     if current is None:
         raise MissingError(f"{repository.address.url} has no default branch", hint=name_branch)
-    left = _before_merge(repository, current[0], head)
-    branch, name = (left, current[1]) if left else (commit, commit[:7])
+    branch, name = _before_merge(repository, current[0], head), current[1]
+    if not branch:
+        raise SourceError(
+            f"{pull.label} was merged into its branch without a merge commit, so its first commit is unknown",
+            hint=f"give the parent of the request's first commit: `pulls: [{{number: {pull.name}, base: COMMIT}}]`",
+        )
     starts = run_local(repository, ["merge-base", "--all", branch, head]).text.split()
     if not starts:
         unrelated = f"{pull.label} of {repository.address.url} shares no history with {name}"
         raise SourceError(unrelated, hint=name_branch)
-    if not left:
-        start = starts[0]
-        total = int(run_checked(repository, ["rev-list", "--count", f"{start}..{head}"]).text)
-        if total > 1:
-            raise SourceError(
-                f"{pull.label} was merged into its branch without a merge commit. It is unknown which of the {total}"
-                f" commits between {start[:7]} and {head[:7]} belong to the pull request. Together they change"
-                f" {listing(changed_files(repository, start, head))}",
-                hint=f"give the parent of the request's first commit: `pulls: [{{number: {pull.name}, base: COMMIT}}]`",
-            )
-        return OwnCommits(start, head)
     upstream = _before_merge(repository, default, head) if default else ""
     # For a merge, these are the files that differ from both parents.
     history = ["log", "-c", "-z", "--format=", "--name-only", "--no-renames", "--no-ext-diff", head]

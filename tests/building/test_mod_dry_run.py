@@ -28,7 +28,7 @@ def there(tmp_path: Path) -> Iterator[ModProject]:
 
 
 def require(there: ModProject, version: str, *names: str) -> None:
-    reach = packages.access(there.project, there.environ, there.said.append)
+    reach = packages.Access(there.project, there.environ, there.said.append)
     mods = mod.load_all(there.project, names)
     find = {"vllm": packages.released(reach, (), "vllm", version)}.get
     mod_dry_run.require_applicable(mods, find, there.report)

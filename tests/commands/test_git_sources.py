@@ -11,13 +11,17 @@ from pathlib import Path
 import pytest
 
 from builder.base.project import Project
+from builder.building import resolve
+from builder.building.request import BuildRequest
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
 from builder.lock.model import GitPin
+from builder.pins import vendored
 from tests import projects
 from tests.commands.git_upstream import Upstream
 from tests.conftest import Command
 from tests.sources.wheelhouse import make_index, make_wheel
+from tests.workspaces import workspace
 
 pytestmark = pytest.mark.engine
 
@@ -338,6 +342,30 @@ def test_patches_and_a_request_of_a_fork_are_frozen_and_told(
     refused = builder("build", "small", code=6).stderr
     assert "patch fixes/two.patch does not apply to" in refused
     assert "drafter.py, hunk 1 of 1" in refused
+
+
+def test_files_that_go_or_change_during_a_build_do_not_spoil_it(
+    small: Project, endpoint: Endpoint, builder: Command, upstream: Upstream
+) -> None:
+    """The user changes to another branch, or edits a patch, while the image is built."""
+    upstream.commit("the first", serve="1\n2\n3\n")
+    upstream.git("checkout", "--quiet", "-b", "feature")
+    upstream.commit("a feature", drafter="new\n")
+    upstream.git("push", "--quiet", "origin", "HEAD:refs/pull/7/head")
+    use(small, upstream, [7])
+    image = small.dockerfiles / "small/image.yaml"
+    projects.write(image, image.read_text(encoding="utf-8").replace("pulls:", "patches: [one.patch], pulls:"))
+    own = small.dockerfiles / "small/one.patch"
+    projects.write(own, "--- a/serve.py\n+++ b/serve.py\n@@ -1,3 +1,3 @@\n 1\n-2\n+two\n 3\n")
+    builder("lock", "small")
+    (planned,) = resolve.plan_images(workspace(small, endpoint), BuildRequest(("small",)))
+    (pulled,) = (small.dockerfiles / "small/pulls").iterdir()
+    content = pulled.read_bytes()
+    pulled.unlink()
+    projects.write(own, "edited")
+    vendored.keep_vendored(small, "small", planned.plan.pins, planned.patches)
+    assert pulled.read_bytes() == content
+    assert own.read_text(encoding="utf-8") == "edited"
 
 
 def test_a_local_checkout_is_built_as_it_is(

@@ -28,6 +28,12 @@ def test_a_project_needs_none(tmp_path: Path) -> None:
     assert configuration.load_configuration(Project(tmp_path)) == Configuration()
 
 
+def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
+    (tmp_path / "builder.yaml").symlink_to("elsewhere.yaml")
+    with pytest.raises(UsageError, match="builder.yaml cannot be read: No such file"):
+        configuration.load_configuration(Project(tmp_path))
+
+
 def test_all_of_it(tmp_path: Path) -> None:
     configuration = load(
         tmp_path,

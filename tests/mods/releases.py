@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
+from builder.base.project import Project
 from builder.definitions import mod
 from builder.definitions.mod import Mod
 from builder.pins import packages
 from builder.pins.packages import Access
-from builder.sources import git
 from tests import shipped_files
 
 if TYPE_CHECKING:
@@ -94,9 +94,7 @@ class Releases:
 
 
 def releases(cache: Path) -> Releases:
-    return Releases(
-        Access(cache / "mirrors", cache / "wheels", os.environ, git.read_index_settings(os.environ), lambda _: None)
-    )
+    return Releases(Access(Project(cache), os.environ, lambda _: None))
 
 
 def write(root: Path, files: dict[str, bytes]) -> None:

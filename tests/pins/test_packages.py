@@ -29,7 +29,7 @@ def reach(tmp_path: Path) -> Iterator[packages.Access]:
     project = projects.make(tmp_path / "project")
     (tmp_path / "wheels").mkdir()
     with serving(tmp_path / "wheels") as server:
-        yield packages.access(project, {"PIP_INDEX_URL": f"{server.url}/simple"}, lambda _: None)
+        yield packages.Access(project, {"PIP_INDEX_URL": f"{server.url}/simple"}, lambda _: None)
 
 
 def level(tmp_path: Path, pins: Pins, source: str = "") -> packages.PinnedDefinition:

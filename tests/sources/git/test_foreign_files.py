@@ -97,9 +97,9 @@ def test_a_link_within_the_folder_becomes_a_copy(served: Served) -> None:
         ("m/link", "../other", LINK, "a link to ../other"),
         ("m/link", "missing", LINK, "a link to missing"),
         ("m/link", "link", LINK, "a link to link"),
-        ("m/new\nline", "x", "100644", "m/new?line: a name with a control character"),
-        ("m/back\\slash", "x", "100644", "a name with a control character or a backslash"),
-        (f"m/{'x' * 256}", "x", "100644", "a name that is too long"),
+        ("m/new\nline", "x", "100644", "m/new?line: its name has a control character"),
+        ("m/back\\slash", "x", "100644", "or has a backslash or a name that is too long"),
+        (f"m/{'x' * 256}", "x", "100644", "or has a backslash or a name that is too long"),
         ("m/big.bin", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "100644", "a Git LFS pointer"),
     ],
 )

@@ -320,7 +320,9 @@ def test_a_file_is_read_as_it_was_and_only_once_fetched(vllm: Vllm) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", ["nothing.txt", "vllm", "requirements/", "*", "../VERSION", "/etc/passwd"])
+@pytest.mark.parametrize(
+    "path", ["nothing.txt", "vllm", "requirements/", "*", "../VERSION", "/etc/passwd", "vllm/../../x"]
+)
 def test_what_is_no_file_there_is_none(vllm: Vllm, path: str) -> None:
     assert mirror.read_files(vllm.source, vllm.history.main, [path]).get(path) is None
 
