@@ -44,13 +44,14 @@ def refused(node: yaml.Node | None, message: str) -> Refusal:
 
 class Repetition(NamedTuple):
     """A key that is repeated at ``line`` and ``column`` (from 1), after ``earlier_line``. The later value is used;
-    ``same`` is true if the values are equal."""
+    ``same`` is true if the values are equal. ``values`` are the earlier and the later value, if both are plain."""
 
     path: YamlPath
     line: int
     column: int
     earlier_line: int
     same: bool
+    values: tuple[str, str] | None
 
 
 def _check(loader: Any, root: yaml.Node, repetitions: list[Repetition] | None) -> None:
@@ -124,10 +125,12 @@ def _check_keys(node: yaml.Node, path: YamlPath, repetitions: list[Repetition] |
 
 def _repetition(path: YamlPath, earlier: tuple[yaml.Node, yaml.Node], later: tuple[yaml.Node, yaml.Node]) -> Repetition:
     mark = later[0].start_mark
+    values = None
     same = yaml.serialize(earlier[1]) == yaml.serialize(later[1])
     if isinstance(earlier[1], yaml.ScalarNode) and isinstance(later[1], yaml.ScalarNode):
-        same = earlier[1].value == later[1].value
-    return Repetition(path, mark.line + 1, mark.column + 1, earlier[0].start_mark.line + 1, same)
+        values = (str(earlier[1].value), str(later[1].value))
+        same = values[0] == values[1]
+    return Repetition(path, mark.line + 1, mark.column + 1, earlier[0].start_mark.line + 1, same, values)
 
 
 # The reader, and the writer of whole files.

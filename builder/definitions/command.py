@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice, pairwise, takewhile
+from itertools import dropwhile, islice, pairwise, takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 from builder.base import yaml_file
@@ -394,6 +394,17 @@ _JOINS_MACHINES = re.compile(
 )
 _EMPTY_LINE = re.compile(r"^[ \t\r]*+(?:\\[ \t\r]*+)?\n", re.MULTILINE)
 
+# Words before a command, and commands that only change the shell.
+_GRAMMAR = frozenset(
+    {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "(", "time", "exec", "fi", "done"}
+)
+_OF_THE_SHELL = frozenset(
+    {"export", "cd", "set", "unset", "umask", "ulimit", "shopt", ":", "true", "}", ")", "wait", "esac"}
+)
+# A variable that is set, and the items of one that is a list; the head of a loop or a choice.
+_SETS = re.compile(r"[A-Za-z_]\w*\+?=")
+_HEADS = frozenset({"for", "case", "select"})
+
 
 @dataclass(frozen=True)
 class ServeCommand:
@@ -466,6 +477,26 @@ def after_steps(before: Sequence[str], argv: tuple[str, ...]) -> tuple[str, ...]
 def command_problems(recipe: Recipe) -> tuple[Problem, ...]:
     """The problems that prevent rendering the recipe's command with its own defaults."""
     return tuple(sorted({*_parsed(recipe, {}, "mp" if recipe.cluster_only else None)[3]}))
+
+
+def beside_server(recipe: Recipe) -> tuple[str, ...]:
+    """The commands that run beside the server, as written: before it, after it, and in its arguments. Commands that
+    only prepare the shell are left out. Empty if the text cannot be parsed."""
+    parsed, _, _, wrong = _parsed(recipe, {}, None)
+    commands = [["".join(token.raw for token in word) for word in words] for words in parsed.commands]
+    if wrong or not commands:
+        return ()
+    server = next((each for each in commands if _is_server(each)), commands[0])
+    inside = re.findall(r"\$\((?!\().*?\)|`[^`]+`", " ".join(server))
+    own = (list(dropwhile(_GRAMMAR.__contains__, each)) for each in commands if each is not server)
+    return tuple(dict.fromkeys([" ".join(each) for each in own if _runs_a_program(each)] + inside))
+
+
+def _runs_a_program(words: Sequence[str]) -> bool:
+    if not words or words[0] in _OF_THE_SHELL:
+        return False
+    only_prepares = words[0] in _HEADS or words[0].startswith("-") or all(map(_SETS.match, words))
+    return not only_prepares or bool(re.search(r"\$\(|`", " ".join(words)))
 
 
 def unchecked_words(recipe: Recipe) -> tuple[str, ...]:
@@ -544,11 +575,10 @@ def _parsed(
 ) -> tuple[ParsedCommand, dict[str, str], list[str], tuple[Problem, ...]]:
     """The command with the recipe's values, as bash reads it; the ``overrides`` of its placeholders; the other
     overrides as options; and the problems."""
-    misread: tuple[shell.CommandProblem, ...] = ()
     if recipe.version == 1:
         units, misread = shell.parse_placeholders(recipe.command)
     else:
-        units = shell.parse_plain_placeholders(recipe.command, {*_values(recipe, None), *overrides})
+        units, misread = shell.parse_plain_placeholders(recipe.command, {*_values(recipe, None), *overrides})
     used = shell.keys(units)
     given, options = ({}, []) if misread else _overridden(recipe, used, overrides)
     own = {key: value for key, value in _values(recipe, backend, used).items() if key not in given}

@@ -325,7 +325,12 @@ def _unknown_keys(data: Mapping[str, Any], text: str, file: str, valid: tuple[st
 def _repeated_keys(repetitions: Iterable[Repetition], file: str) -> Iterator[Problem]:
     """A note for each repeated key: launchers silently use the last value."""
     for repetition in repetitions:
-        what = f"CONTRADICTS line {repetition.earlier_line}: only the last value is used"
+        how = " as a whole, and the earlier value is ignored"
+        if repetition.values:
+            lines = [value.strip().splitlines() or ["nothing"] for value in repetition.values]
+            earlier, later = (line if len(line) <= 40 and not more else f"{line[:39]}…" for line, *more in lines)
+            how = f": {later}, not {earlier}"
+        what = f"CONTRADICTS line {repetition.earlier_line}: the last value is used{how}"
         if repetition.same:
             what = f"is already set in line {repetition.earlier_line}, to the same value"
         name = ".".join(map(str, repetition.path))

@@ -140,7 +140,7 @@ def _to_1(recipe: Recipe, data: Mapping[str, Any]) -> tuple[dict[str, Any], list
     template, named = recipe.command, command.values(command.unchecked_words(recipe), command.SERVED)
     if recipe.model and named == (recipe.model,) and command.SERVED not in template:
         template = _with_name(template, texts, recipe.model)
-    units = shell.parse_plain_placeholders(template, texts)
+    units, _ = shell.parse_plain_placeholders(template, texts)
     used = shell.keys(units)
     defaults = {
         key: texts[key] if "{" in str(value) else value

@@ -18,11 +18,11 @@ from builder.base.errors import BuilderError, FileProblemsError, Problem, requir
 from builder.base.values import dataclass
 from builder.base.words import did_you_mean
 from builder.definitions import command, container, image, mod, recipe_v2
+from builder.definitions.image import GitSource, ImageDefinition, Source, WheelSource
 
 if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.definitions.command import ServeCommand, UsedOption
-    from builder.definitions.image import ImageDefinition, Source
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
 
@@ -82,6 +82,9 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
         *(() if is_built_here(project, recipe) else missing_mods(project, recipe)),
         *_run_time_mods(project, recipe),
     ]
+    for text in command.beside_server(recipe):  # an untrusted recipe may contain any command
+        where = command.of_text(recipe, text.partition(" ")[0])
+        collected.append(Problem(where, f"`{text.strip('`')[:80]}` also runs, beside the server"))
     if recipe.ignored_build_args:
         message = f"builder ignores build_args: {' '.join(recipe.ignored_build_args)}"
         collected.append(Problem(recipe.location("build_args"), message))
@@ -180,6 +183,8 @@ def json_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
 
 # Facts about the image that a recipe names, found in the project's own files.
 
+_RELEASE = re.compile(r"(?:v|[\w.-]+==)(?P<version>\d+(?:\.\d+)+)$")
+
 
 @dataclass(frozen=True)
 class ImageFacts:
@@ -202,6 +207,15 @@ class ImageFacts:
         """The source from which its vLLM is built or installed. None if unknown."""
         sources = [definition.sources.get("vllm") for definition in reversed(self.definitions)]
         return next((source for source in sources if source), None)
+
+    @property
+    def vllm_release(self) -> tuple[int, ...] | None:
+        """The release of its vLLM as numbers, such as (0, 21, 0). None if the definition names no release."""
+        source = self.vllm
+        written = source.ref if isinstance(source, GitSource) else ""
+        written = source.requirement if isinstance(source, WheelSource) else written
+        match = _RELEASE.match(written)
+        return tuple(map(int, match["version"].split("."))) if match else None
 
     def brings(self, name: str) -> bool:
         """True if a Dockerfile or a mod of the image contains or names the file ``name``."""
@@ -305,6 +319,13 @@ def unknown_fields(
 _MOUNTED = ("/root/.cache/huggingface",)
 # The working directories of servers: relative paths begin there.
 _WORKSPACES = frozenset({"/workspace", "/vllm-workspace", "/workspace/vllm"})
+# Families of models that combine attention with stateful layers (Mamba, linear attention).
+_HYBRID = re.compile(
+    r"qwen3[.][56]|qwen3-(coder-)?next|nemotron-(h|3|nano-\d+b-v2)|granite-4[.]0-h|falcon-h1|jamba|bamba|zamba|kimi-linear",
+    re.IGNORECASE,
+)
+# vLLM before 0.32.0 asserts in vllm/config/vllm.py that a block is not larger than a step.
+_TAKES_LARGE_BLOCKS = (0, 32)
 
 
 def find_launch_problems(
@@ -312,13 +333,14 @@ def find_launch_problems(
 ) -> tuple[list[Problem], list[Problem]]:
     """Compares a launch of ``recipe`` with the ``facts`` about its image; ``rendered`` is the command. Returns the
     problems that certainly prevent the launch, and notes on possible problems."""
-    absent = [*_absent_models(recipe, rendered, facts), *_absent_template(recipe, rendered, facts)]
+    options = _options(rendered)
+    absent = [*_absent_models(recipe, rendered, facts, options), *_absent_template(recipe, rendered, facts)]
     who = f"the script of mod {', '.join(facts.opaque)} may add it" if facts.opaque else "the image itself may have it"
     problems = [problem for problem, is_certain in absent if is_certain]
     # Missing mods have their own notes.
     doubtful = [problem for problem, is_certain in absent if not is_certain and not facts.missing]
     notes = [Problem(each.location, f"{each.message}; however, {who}") for each in doubtful]
-    return problems, notes
+    return [*problems, *_block_size(recipe, rendered, facts, options)], notes
 
 
 def template_of_image(recipe: Recipe, rendered: ServeCommand) -> UsedOption | None:
@@ -352,9 +374,10 @@ def _is_mounted(recipe: Recipe, path: str) -> bool:
     return any(f"{inside}/".startswith(f"{target}/") for target in (*_targets(recipe), *_MOUNTED))
 
 
-def _absent_models(recipe: Recipe, rendered: ServeCommand, facts: ImageFacts) -> Iterator[tuple[Problem, bool]]:
+def _absent_models(
+    recipe: Recipe, rendered: ServeCommand, facts: ImageFacts, options: dict[str, UsedOption]
+) -> Iterator[tuple[Problem, bool]]:
     """A problem for each model folder that no volume mounts, with True if the problem is certain."""
-    options = _options(rendered)
     model, tokenizer, config = rendered.model, options.get("tokenizer"), options.get(_SPECULATIVE)
     named: list[tuple[UsedOption | None, str, str]] = []
     if model and "$" not in model:
@@ -389,3 +412,22 @@ def _absent_template(recipe: Recipe, rendered: ServeCommand, facts: ImageFacts) 
         # An image that another project built with its own vLLM may contain example templates.
         is_certain = facts.is_known and (facts.vllm is not None or "/" not in value)
         yield Problem(command.of_value(recipe, used), message), is_certain
+
+
+def _block_size(
+    recipe: Recipe, rendered: ServeCommand, facts: ImageFacts, options: dict[str, UsedOption]
+) -> Iterator[Problem]:
+    """A problem for a block of the KV cache that is larger than a step of the scheduler."""
+    sizes = ((used and used.value) or "" for used in map(options.get, ("block-size", "max-num-batched-tokens")))
+    block, batch = map(command.whole_number, sizes)
+    release = facts.vllm_release
+    if block is None or batch is None or block <= batch or (release and release >= _TAKES_LARGE_BLOCKS):
+        return
+    mode = options.get("mamba-cache-mode")
+    is_hybrid = _HYBRID.search(f"{rendered.model} {recipe.model}") or (mode and mode.value == "align")
+    if is_hybrid and "--no-enable-prefix-caching" not in rendered.words:
+        message = f"a block of {block} tokens is larger than a step (--max-num-batched-tokens {batch})"
+        location = command.of_value(recipe, options["block-size"])
+        yield Problem(
+            location, f"{message}: vLLM refuses this for hybrid models such as this model. Lower --block-size"
+        )

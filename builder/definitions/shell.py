@@ -58,7 +58,11 @@ class CommandProblem(NamedTuple):
 def parse_placeholders(template: str) -> tuple[tuple[Unit, ...], tuple[CommandProblem, ...]]:
     """Parses a template into its units and its problems. Doubled braces become single braces."""
     units: list[Unit] = []
-    wrong: list[CommandProblem] = []
+    wrong = [
+        CommandProblem("\0", at, "the command contains a NUL character; remove it")
+        for at, char in enumerate(template)
+        if char == "\0"
+    ]
     for match in re.finditer(r"\{\{|\}\}|\{[^{}]*\}|[\s\S]", template):
         written, at = match[0], match.start()
         if written in {"{{", "}}"} or (len(written) == 1 and written not in "{}"):
@@ -79,11 +83,18 @@ SPANS = re.compile(r"\{\{|\}\}|\{[^{}\n]*+\}")
 """Doubled braces in a template of version 2, and the innermost texts in braces: JSON may surround a placeholder."""
 
 
-def parse_plain_placeholders(template: str, keys: Collection[str]) -> tuple[Unit, ...]:
-    """Parses a template of a recipe of version 2 into its units: ``{key}`` is a placeholder if ``keys`` contains it;
-    other text in braces is unchanged. If the template has ``{{``, doubled braces become single braces. Without it,
-    ``}}`` is the end of nested JSON."""
+def parse_plain_placeholders(
+    template: str, keys: Collection[str]
+) -> tuple[tuple[Unit, ...], tuple[CommandProblem, ...]]:
+    """Parses a template of a recipe of version 2 into its units and its problems: ``{key}`` is a placeholder if
+    ``keys`` contains it; other text in braces is unchanged. If the template has ``{{``, doubled braces become single
+    braces. Without it, ``}}`` is the end of nested JSON."""
     units: list[Unit] = []
+    wrong = [
+        CommandProblem("\0", at, "the command contains a NUL character; remove it")
+        for at, char in enumerate(template)
+        if char == "\0"
+    ]
     is_doubled = "{{" in template
     for match in re.finditer(rf"{SPANS.pattern}|[\s\S]", template):
         written, key, at = match[0], match[0].strip("{}"), match.start()
@@ -93,7 +104,7 @@ def parse_plain_placeholders(template: str, keys: Collection[str]) -> tuple[Unit
             units.append(Unit(written[0], at))
         else:
             units += (Unit(char, offset) for offset, char in enumerate(written, at))
-    return tuple(units)
+    return tuple(units), tuple(wrong)
 
 
 def placeholders(units: Iterable[Unit]) -> tuple[Placeholder, ...]:
@@ -517,7 +528,7 @@ def _serving_ends(parsed: ParsedCommand) -> tuple[int, ...]:
 def with_argument(template: str, keys: Collection[str], argument: str) -> str:
     """The ``template`` of a recipe of version 2 with ``argument`` after each `vllm serve`, or else after the last
     command: a pipe or a comment may follow. A template with problems gets it at its end."""
-    parsed = scan(parse_plain_placeholders(template, keys))
+    parsed = scan(parse_plain_placeholders(template, keys)[0])
     if parsed.wrong or not parsed.ends:
         return f"{template} {argument}"
     doubled = str.maketrans({"{": "{{", "}": "}}"} if "{{" in template else {})

