@@ -252,6 +252,11 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
         message = f"`path` does not name a checkout: {reason}"
         hint = "correct the `path` of the source in image.yaml; `git log` has to work in that folder"
         raise SourceError(message, hint=hint)
+    if unmerged := sorted(unmerged_files(folder)):
+        message = f"{folder} is in the middle of a merge, with conflicts in {', '.join(unmerged[:_MOST_TOLD])}"
+        raise SourceError(
+            message, hint="resolve the conflicts and `git add` the files, or abort: see `git status` there"
+        )
     # A copy of the checkout's index: git then reads only changed files.
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         index, objects = f"{name}/index", _git(folder, "rev-parse", "--git-path", "objects")
@@ -266,7 +271,7 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
         _git(folder, "add", "--all", environ=environ)
         tree = _git(folder, "write-tree", environ=environ)
         _refuse_submodules(folder, commit, tree, environ)
-        diff = run_in_project(folder, *patches.DIFF, commit, tree, environ=environ).output
+        diff = _checked(folder, *patches.DIFF, commit, tree, environ=environ).output
     if len(diff) > LARGEST_PATCH:
         message = f"{folder} has more than {LARGEST_PATCH >> 20} MiB of uncommitted changes"
         raise SourceError(message, hint="commit the changes, or list files that are not sources in .gitignore")
@@ -307,7 +312,11 @@ def _refuse_submodules(folder: Path, commit: str, tree: str, environ: Mapping[st
 
 
 def _git(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> str:
+    return _checked(folder, *arguments, environ=environ).text
+
+
+def _checked(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> GitResult:
     result = run_in_project(folder, *arguments, environ=environ)
     if result.status:
         raise SourceError(f"git cannot read the checkout {folder}: {shorten(result.stderr)}")
-    return result.text
+    return result
