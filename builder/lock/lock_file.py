@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from builder.base import files, records, words
 from builder.base.errors import Location, LockBusyError, LockError, NewerLockError, Problem
@@ -234,7 +234,10 @@ if TYPE_CHECKING:
 
 
 class LockWriter:
-    """The right to write images.lock until the block of ``writing`` ends. ``lock`` is its present content."""
+    """The right to write images.lock until the block of ``writing`` ends. ``lock`` is its present content.
+    ``has_written`` is true once any writer of this process changed images.lock."""
+
+    has_written: ClassVar[bool] = False
 
     def __init__(self, path: Path, root: Path, writer: FileLock, read: Read) -> None:
         self._path, self._root, self._writer = path, root, writer
@@ -274,10 +277,11 @@ class LockWriter:
         except OSError as error:
             raise LockError(
                 f"{self._path} cannot be written, and was left unchanged: {error.strerror}",
-                hint=f"free disk space (see `builder prune`), or make {self._path.parent} writable; then run the"
-                " command again",
+                hint=f"make room on its disk (`df -h` and `df -i` show what is used up), or make {self._path.parent}"
+                " writable; then run the command again",
             ) from None
         self._content, self.lock = content, written
+        LockWriter.has_written = True
         _settle(self._root, written)
         return True
 
