@@ -285,6 +285,13 @@ class LockWriter:
         _settle(self._root, written)
         return True
 
+    def read_again(self) -> None:
+        """Brings ``lock`` up to date: ^C may have ended `commit` after the new file was in place. Raises LockError."""
+        if (content := read_bytes(self._path)) != self._content:
+            self.lock = Lock() if content is None else parse_bytes(content, self._path.name, self._load)
+            self._content = content
+            LockWriter.has_written = True
+
     def _refuse_changed(self) -> None:
         if read_bytes(self._path) != self._content:
             message = f"{self._path.name} changed while it was being updated, by git or an editor"
