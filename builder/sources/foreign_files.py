@@ -318,5 +318,8 @@ def _git(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None
 def _checked(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> GitResult:
     result = run_in_project(folder, *arguments, environ=environ)
     if result.status:
-        raise SourceError(f"git cannot read the checkout {folder}: {shorten(result.stderr)}")
+        hint = (
+            "`git status` has to work in that folder, and the folder of temporary files (TMPDIR) needs room for changes"
+        )
+        raise SourceError(f"git cannot read the checkout {folder}: {shorten(result.stderr)}", hint=hint)
     return result
