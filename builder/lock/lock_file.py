@@ -277,8 +277,8 @@ class LockWriter:
         except OSError as error:
             raise LockError(
                 f"{self._path} cannot be written, and was left unchanged: {error.strerror}",
-                hint="make room on its disk (`builder prune --dry-run` lists images that `docker image rm` can remove), or"
-                f" make {self._path.parent} writable; then run the command again",
+                hint="make room on its disk (`builder prune --dry-run` lists images that `docker image rm` can remove),"
+                f" or make {self._path.parent} writable; then run the command again",
             ) from None
         self._content, self.lock = content, written
         LockWriter.has_written = True

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from builder.base.errors import SourceError, UsageError
 from builder.base.tar_stream import is_unsafe
+from builder.base.words import shell_word
 from builder.definitions.mod import LARGEST_FILE, LARGEST_MOD, MOST_FILES, PlainFile
 from builder.definitions.source_patches import LARGEST_PATCH
 from builder.sources import mirror, patches
@@ -133,6 +134,7 @@ def read_file(folder: Path, revision: str, name: str) -> bytes | None:
     repository = run_in_project(folder, "rev-parse", "--git-dir")
     if repository.is_without_git:
         raise UsageError("git is not installed", hint="install it: apt-get install git")
+    _refuse_other_owner(repository)
     if repository.status:
         raise UsageError(
             f"{folder} is not in a git repository", hint="run the command in the clone that has the history"
@@ -159,9 +161,18 @@ def unmerged_files(folder: Path) -> frozenset[str]:
 def _unmerged(folder: Path, name: str) -> Iterator[tuple[int, str]]:
     """The stage and the path of each version that an unfinished merge left."""
     listed = run_in_project(folder, "ls-files", "--unmerged", "-z", "--", name)
+    _refuse_other_owner(listed)
     for entry in [] if listed.status else listed.output.decode("utf-8", "replace").split("\0")[:-1]:
         facts, _, file = entry.partition("\t")
         yield int(facts.split(" ")[2]), file
+
+
+def _refuse_other_owner(result: GitResult) -> None:
+    """Raises UsageError if git did not read a repository because it belongs to another user."""
+    if refused := re.search(r"dubious ownership in repository at '(.*)'", result.stderr):
+        message = f"git does not read {refused[1]}, because it belongs to another user"
+        hint = f"if you trust it: `git config --global --add safe.directory {shell_word(refused[1])}`"
+        raise UsageError(message, hint=hint)
 
 
 def read_stage(folder: Path, stage: int, name: str) -> bytes | None:
@@ -318,8 +329,6 @@ def _git(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None
 def _checked(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> GitResult:
     result = run_in_project(folder, *arguments, environ=environ)
     if result.status:
-        hint = (
-            "`git status` has to work in that folder, and the folder of temporary files (TMPDIR) needs room for changes"
-        )
+        hint = "`git status` has to work in that folder, and TMPDIR needs room for a copy of the changes"
         raise SourceError(f"git cannot read the checkout {folder}: {shorten(result.stderr)}", hint=hint)
     return result
