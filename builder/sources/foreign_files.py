@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,16 @@ from builder.base.words import shell_word
 from builder.definitions.mod import LARGEST_FILE, LARGEST_MOD, MOST_FILES, PlainFile
 from builder.definitions.source_patches import LARGEST_PATCH
 from builder.sources import mirror, patches
-from builder.sources.git import GitRepository, GitResult, printable, run_checked, run_in_project, shorten, split
+from builder.sources.git import (
+    GitRepository,
+    GitResult,
+    printable,
+    run_checked,
+    run_in_project,
+    shorten,
+    split,
+    without_filters,
+)
 
 if TYPE_CHECKING:
     from builder.sources.mirror import TreeEntry
@@ -279,9 +288,10 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
             "GIT_OBJECT_DIRECTORY": name,
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{folder / objects}"',
         }
-        _git(folder, "add", "--all", environ=environ)
+        own_filters = without_filters(folder)
+        _checked(folder, "add", "--all", environ=environ, settings=own_filters)
         tree = _git(folder, "write-tree", environ=environ)
-        _refuse_submodules(folder, commit, tree, environ)
+        _refuse_submodules(folder, commit, tree, environ, own_filters)
         diff = _checked(folder, *patches.DIFF, commit, tree, environ=environ).output
     if len(diff) > LARGEST_PATCH:
         message = f"{folder} has more than {LARGEST_PATCH >> 20} MiB of uncommitted changes"
@@ -309,11 +319,14 @@ def remotes_with(folder: Path, commit: str) -> tuple[str, ...]:
     return tuple(addresses)
 
 
-def _refuse_submodules(folder: Path, commit: str, tree: str, environ: Mapping[str, str]) -> None:
+def _refuse_submodules(
+    folder: Path, commit: str, tree: str, environ: Mapping[str, str], settings: Sequence[tuple[str, str]]
+) -> None:
     """Raises SourceError if a submodule, or another repository inside, differs from the commit."""
     raw = _git(folder, "diff-tree", "-r", "--raw", "--no-renames", commit, tree, environ=environ).splitlines()
     moved = [line.partition("\t")[2] for line in raw if mirror.SUBMODULE_MODE in line[: len(":160000 160000")]]
-    states = _git(folder, "status", "--porcelain=v2", "--ignore-submodules=untracked").splitlines()
+    status = _checked(folder, "status", "--porcelain=v2", "--ignore-submodules=untracked", settings=settings)
+    states = status.text.splitlines()
     # The third field describes a submodule: its commit, its tracked files, its untracked files.
     dirty = [line.split(" ", 8)[8] for line in states if re.match(r"1 \S+ S(C|.M)", line)]
     if changed := sorted({*moved, *dirty}):
@@ -326,8 +339,13 @@ def _git(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None
     return _checked(folder, *arguments, environ=environ).text
 
 
-def _checked(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> GitResult:
-    result = run_in_project(folder, *arguments, environ=environ)
+def _checked(
+    folder: Path,
+    *arguments: str,
+    environ: Mapping[str, str] | None = None,
+    settings: Sequence[tuple[str, str]] = (),
+) -> GitResult:
+    result = run_in_project(folder, *arguments, environ=environ, settings=settings)
     if result.status:
         hint = "`git status` has to work in that folder, and TMPDIR needs room for a copy of the changes"
         raise SourceError(f"git cannot read the checkout {folder}: {shorten(result.stderr)}", hint=hint)

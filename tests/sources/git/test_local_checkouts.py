@@ -81,6 +81,22 @@ def test_the_conflicts_of_an_unfinished_merge_are_no_source(checkout: Path) -> N
     assert b"+both" in foreign_files.read_checkout(checkout)[1]
 
 
+def test_no_filter_that_a_checkout_names_itself_is_run(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(checkout, "config", "filter.theirs.clean", f"touch {tmp_path}/theirs; cat")
+    git(checkout, "config", "filter.theirs.required", "true")
+    projects.write(checkout / ".gitattributes", "serve.py filter=theirs\nmine.py filter=mine\n")
+    projects.write(checkout / "serve.py", "1\ntwo\n3\n")
+    projects.write(checkout / "mine.py", "secret\n")
+    projects.write(tmp_path / "mine.gitconfig", '[filter "mine"]\n\tclean = sed s/secret/cleaned/\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "mine.gitconfig"))
+    diff = foreign_files.read_checkout(checkout)[1]
+    assert not (tmp_path / "theirs").exists()
+    assert b"+two" in diff
+    assert b"+cleaned" in diff
+
+
 def test_without_git_no_reason_is_promised(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("builder.sources.git.which", lambda _: None)
     with pytest.raises(SourceError, match="is not a git checkout with a commit$"):
