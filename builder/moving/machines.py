@@ -42,13 +42,13 @@ def engines(project: Project, environ: Mapping[str, str], names: Sequence[str]) 
     """The engines of the nodes with these names, or of all nodes without names. A docker context that does not exist
     is the error of its node only. Raises UsageError for a node that is not in builder.yaml."""
     config = configuration.load_configuration(project)
-    found: dict[str, Endpoint | EngineError] = {}
+    by_node: dict[str, Endpoint | EngineError] = {}
     for node in [config.node(name) for name in dict.fromkeys(names)] if names else config.nodes:
         try:
-            found[node.name] = endpoints.of_node(environ, node.name, node.engine)
+            by_node[node.name] = endpoints.of_node(environ, node.name, node.engine)
         except EngineError as error:
-            found[node.name] = error
-    return found
+            by_node[node.name] = error
+    return by_node
 
 
 def ask_machines(
@@ -65,8 +65,8 @@ def ask_machines(
     answers: dict[str, T | BuilderError] = {
         node: engine for node, engine in engines.items() if isinstance(engine, EngineError)
     }
-    found = {node: engine for node, engine in engines.items() if not isinstance(engine, EngineError)}
-    ended = processes.in_threads({node: partial(work, node, engine) for node, engine in found.items()})
+    present = {node: engine for node, engine in engines.items() if not isinstance(engine, EngineError)}
+    ended = processes.in_threads({node: partial(work, node, engine) for node, engine in present.items()})
     began = time.monotonic()
     for moment in (min(_SILENT_SECONDS, seconds), seconds):
         with suppress(Empty):
