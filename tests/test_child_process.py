@@ -58,3 +58,55 @@ def test_a_child_reads_and_writes_what_has_no_name() -> None:
         answer.seek(0)
         assert answer.read() == b"some lines\n"
         assert "memfd" in str(Path(f"/proc/self/fd/{given.fileno()}").readlink())
+
+
+def test_parallel_results_come_in_their_order_and_only_so_many_at_once() -> None:
+    at_once: set[int] = set()
+
+    def work(item: int) -> int:
+        at_once.add(item)
+        assert len(at_once) <= 3
+        time.sleep(0.02 if item % 2 else 0.001)
+        at_once.remove(item)
+        return item * 10
+
+    assert list(processes.in_parallel(work, range(12), 3)) == [item * 10 for item in range(12)]
+    assert list(processes.in_parallel(work, [], 3)) == []
+
+
+def test_an_error_in_parallel_work_waits_for_no_other_and_begins_no_other() -> None:
+    begun: list[str] = []
+
+    def work(item: str) -> str:
+        begun.append(item)
+        if item == "fails":
+            raise ZeroDivisionError
+        time.sleep(60)
+        return item
+
+    began = time.monotonic()
+    with pytest.raises(ZeroDivisionError):
+        list(processes.in_parallel(work, ["fails", *(f"waits {number}" for number in range(20))], 2))
+    assert time.monotonic() - began < 30
+    assert len(begun) <= 3
+
+
+# Prints a line when its work has begun.
+WAITING = """\
+import time
+from builder.base import processes
+def work(item):
+    print("begun", flush=True)
+    time.sleep(60)
+list(processes.in_parallel(work, range(20), 4))
+"""
+
+
+def test_an_interrupt_waits_for_no_parallel_work() -> None:
+    with subprocess.Popen([sys.executable, "-c", WAITING], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"begun\n"
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=50)
+    assert time.monotonic() - began < 30

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
 if TYPE_CHECKING:
     from queue import SimpleQueue
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 # Child processes that never outlive this one.
@@ -72,6 +73,41 @@ def in_threads(tasks: Mapping[str, Callable[[], T]]) -> SimpleQueue[tuple[str, T
     for each in tasks.items():
         Thread(target=run, args=each, daemon=True).start()
     return ended
+
+
+def in_parallel(work: Callable[[S], T], items: Iterable[S], at_once: int) -> Iterator[T]:
+    """Yields the result of ``work`` for each item, in the order of the items. Raises the first error in that order.
+    After an error or ^C, no further item begins, and nothing waits for the items that have begun, as a pool of
+    `concurrent.futures` would."""
+    from collections import deque
+    from queue import SimpleQueue
+    from threading import Thread
+
+    waiting = deque(enumerate(items))
+    count = len(waiting)
+    ended: SimpleQueue[tuple[int, T | BaseException]] = SimpleQueue()
+
+    def run() -> None:
+        with suppress(IndexError):
+            while True:
+                number, item = waiting.popleft()
+                try:
+                    ended.put((number, work(item)))
+                except BaseException as error:  # noqa: BLE001 - the caller gets it
+                    ended.put((number, error))
+
+    for _ in range(min(at_once, count)):
+        Thread(target=run, daemon=True).start()
+    results: dict[int, T | BaseException] = {}
+    try:
+        for number in range(count):
+            while number not in results:
+                results.update([ended.get()])
+            if isinstance(result := results.pop(number), BaseException):
+                raise result
+            yield result
+    finally:
+        waiting.clear()
 
 
 def free_port() -> int:

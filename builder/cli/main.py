@@ -228,11 +228,13 @@ _LEFT = {
 }
 
 
-def sentence(arguments: Sequence[str], error: BaseException) -> str:
+def sentence(arguments: Sequence[str], error: BaseException, *, has_written: bool = False) -> str:
     """The line for an interrupted command: the text of ``error`` (click wraps it in an Abort without text), or else the
-    text for the command."""
+    text for the command. ``has_written`` is true if the command had already changed images.lock."""
     name = next((word for word in arguments if word in TABLE), "")
     left = str(error.__cause__ or error) or _LEFT.get(name, "")
+    if has_written and (not left or left.startswith("nothing changed")):
+        left = "images.lock already has the change: `builder list` shows it"
     return f"interrupted: {left}" if left else "interrupted"
 
 
@@ -284,7 +286,8 @@ def run_program(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt) as error:
         # Exceptions in a thread or a temporary folder are not bugs while the process ends.
         sys.excepthook = lambda *_: None
-        output.print_note(sentence(arguments, error))
+        lock_file = sys.modules.get("builder.lock.lock_file")  # without it, nothing was written
+        output.print_note(sentence(arguments, error, has_written=bool(lock_file and lock_file.LockWriter.has_written)))
         return INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         output.print_line(error.format_message(), err=True)
@@ -378,7 +381,10 @@ def report(kind: type[BaseException], error: BaseException, trace: TracebackType
 # A failure of the system is not a bug. It becomes an error with the path and a remedy. Errors that a command can
 # explain better are handled there.
 
-_ROOM = "make room (`df -h {quoted}`; `builder prune --dry-run` shows which images can be removed)"
+_ROOM = (
+    "make room: `df -h {quoted}` and `df -i {quoted}` show what is used up, and `builder prune --dry-run` lists images"
+    " that `docker image rm` can remove"
+)
 _NETWORK = (errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
 _ADVICE: dict[int | None, str] = {
     errno.ENOSPC: _ROOM,

@@ -156,7 +156,8 @@ def _engine_copy(workspace: Workspace, reference: str) -> str:
 
 def _require_digest(where: str, actual: str | None, digest: str) -> None:
     if actual != digest:
-        raise TransferError(f"the copy in {where} has the digest {actual}, not {digest}: a build cannot use it")
+        problem = f"has the digest {actual}, not {digest}" if actual else "is missing after it was sent"
+        raise TransferError(f"the copy in {where} {problem}: a build cannot use it")
 
 
 def _with_digest(workspace: Workspace, lock: Lock, name: str) -> Iterable[str]:

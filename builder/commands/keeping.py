@@ -340,13 +340,20 @@ def _frees(sizes: dict[Layer, int], going: Iterable[ImageDetails], staying: Iter
 
 
 def prune_images(workspace: Workspace, pruning: PrunePlan) -> Pruned:
-    """Carries out a plan, one image at a time. Each image is recorded as pruned before it is removed, so an
+    """Carries out a plan, one image at a time. Each numbered image is recorded as pruned before it is removed, so an
     interruption never leaves a wrong lock. An image that changed after planning stays; ``refused`` has the reason."""
     work_folder.remove_stale(workspace)
     cached = bake_run.settled_records(workspace.engine)
     gone: list[ImageName] = []
     refused: list[str] = []
     stamp = words.now()
+    # These come first, because nothing records them: a full disk has room for a record only afterwards.
+    packages.remove_wheels(pruning.fetched)
+    for id_ in pruning.nameless:
+        try:
+            images.remove_image(workspace.engine, id_)
+        except ConflictError as error:
+            refused.append(error.message)
     for going in pruning.going:
         workspace.report(Message(f"removing {going.name}"))
         try:
@@ -358,13 +365,7 @@ def prune_images(workspace: Workspace, pruning: PrunePlan) -> Pruned:
                 gone.append(going.name)
         except ConflictError as error:
             refused.append(error.message)
-    for id_ in pruning.nameless:
-        try:
-            images.remove_image(workspace.engine, id_)
-        except ConflictError as error:
-            refused.append(error.message)
     compiled, stayed = _remove_compiled(workspace, pruning)
-    packages.remove_wheels(pruning.fetched)
     _remove_checkpoints(workspace, pruning)
     return Pruned(tuple(gone), compiled, (*refused, *stayed), _prune_cache(workspace, cached))
 

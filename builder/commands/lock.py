@@ -7,6 +7,8 @@ image.
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,8 +90,10 @@ def recover_lock(workspace: Workspace) -> Recovered:
             if recoverable:
                 reason = "images.lock already records every image of this project that was found: nothing to recover"
             raise NothingToDoError("\n".join((reason, *findings)), hint=_ANEW if lock_file.is_lost(project) else "")
-        aside = project.lock.with_name("images.lock.damaged")
-        if damaged:  # the user may still read it
+        endings = itertools.chain([""], (f".{number}" for number in itertools.count(2)))
+        paths = (project.lock.with_name(f"images.lock.damaged{ending}") for ending in endings)
+        aside = next(path for path in paths if not os.path.lexists(path))
+        if damaged:  # the user may still read it, and the earlier ones
             files.write_atomically(aside, damaged[0])
         latest = recovery.current(workspace.engine, recoverable)
         writer.commit(completed(writer.lock, missing, latest))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base import hub_cache
-from builder.base.errors import BuilderError, UsageError
+from builder.base.errors import BuilderError, EngineError, UsageError
 from builder.base.events import Diagnosis, Report, Verdict
 from builder.base.values import dataclass
 from builder.definitions import command, configuration
@@ -76,18 +76,25 @@ def nodes_state(
     """Reads the state of all nodes of builder.yaml in parallel. A node that does not answer within ``timeout`` seconds
     (default: the value in builder.yaml) gets an ``error``."""
     lock = lock_file.read_project_lock(project)
+    config = configuration.load_configuration(project)
     engines = machines.engines(project, environ, ())
 
     def state(node: str, engine: Endpoint) -> NodeState:
         node_images = _images(lock, engine, project.state / f"node-{node}.json")
         return NodeState(node, engine.host, node_images, _servers(lock, engine))
 
-    seconds = timeout or configuration.load_configuration(project).node_timeout
-    answers = machines.ask_machines(engines, state, seconds, report, machines.WAIT_LONGER)
+    answers = machines.ask_machines(engines, state, timeout or config.node_timeout, report, machines.WAIT_LONGER)
     return tuple(
-        NodeState(node, engines[node].host, (), (), answer.message) if isinstance(answer, BuilderError) else answer
+        NodeState(node, _host(config, node, engines[node]), (), (), answer.message)
+        if isinstance(answer, BuilderError)
+        else answer
         for node, answer in answers.items()
     )
+
+
+def _host(config: Configuration, node: str, engine: Endpoint | EngineError) -> str:
+    """The address of a node's engine, or the name of the docker context that does not exist."""
+    return config.node(node).engine if isinstance(engine, EngineError) else engine.host
 
 
 def _images(lock: Lock, engine: Endpoint, cache: Path) -> tuple[NodeImage, ...]:
@@ -171,7 +178,7 @@ def check_nodes(
     }
 
 
-def _engines(project: Project, environ: Mapping[str, str], names: Sequence[str]) -> dict[str, Endpoint]:
+def _engines(project: Project, environ: Mapping[str, str], names: Sequence[str]) -> dict[str, Endpoint | EngineError]:
     engines = machines.engines(project, environ, names)
     if not engines:
         here = endpoints.find_endpoint(environ).host
@@ -328,7 +335,9 @@ def discover_nodes(
     settings = {node: values for node, values in chosen.items() if values}
     after = configuration.with_node_settings(before, settings) if settings else before
     configuration.document(after)
-    return Discovery(before, after, {node: (engines[node].host, answer) for node, answer in answers.items()})
+    return Discovery(
+        before, after, {node: (_host(config, node, engines[node]), answer) for node, answer in answers.items()}
+    )
 
 
 def write_nodes(project: Project, discovery: Discovery) -> None:

@@ -371,13 +371,10 @@ def _node_with(workspace: Workspace, lock: Lock, name: ImageName) -> str:
     from builder.numbers import adopted
 
     recorded = lock.images[name.repository].numbers[name.number]
-    try:
-        engines = machines.engines(workspace.project, workspace.environment, ())
-    except EngineError as error:  # a docker context of a node is missing: the image can still be built again
-        workspace.report(Message(f"no node was asked for {name}: {error.message}"))
-        return ""
-    if not engines:
-        return ""
+    engines = machines.engines(workspace.project, workspace.environment, ())
+    for node, engine in engines.items():
+        if isinstance(engine, EngineError):
+            workspace.report(Message(f"{node} was not asked for {name}: {engine.message}"))
     answers = machines.ask_machines(
         engines, lambda _, engine: adopted.is_present(engine, name, recorded), _NODE_SECONDS, workspace.report
     )

@@ -16,7 +16,7 @@ from builder.base.errors import BuilderError, SourceError, TransferError, UsageE
 from builder.base.events import Message, NodeEvent, Report, TransferProgress
 from builder.base.values import dataclass, replace
 from builder.definitions import build_target, command, configuration, recipe
-from builder.engine import transfer
+from builder.engine import client, transfer
 from builder.lock import checkpoints_lock, lock_file
 from builder.moving import machines, traveling_caches
 from builder.numbers import adopted, claims, images_lock, named_registry, status
@@ -141,7 +141,9 @@ def copy_image(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
 def fetch_copy(workspace: Workspace, lock: Lock, name: ImageName, node: str) -> None:
     """Copies a number from a node to this engine, through a temporary registry on this machine. Only missing layers are
     transferred. Raises UsageError for an unknown node, and TransferError."""
-    engine = machines.engines(workspace.project, workspace.environment, [node])[node]
+    engine = client.of_node(
+        workspace.environment, node, configuration.load_configuration(workspace.project).node(node).engine
+    )
     recorded = lock.images[name.repository].numbers[name.number]
     adopted.require_present(engine, name, recorded)
     images_lock.claim_number(workspace, name, recorded.fingerprint)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from builder.base import processes
 from builder.base.errors import EngineError, LockError, UsageError
 from builder.base.values import dataclass
 from builder.engine import containers
@@ -39,6 +40,7 @@ def server_logs(
 # The time between two readings of the metrics; rates come from the difference.
 INTERVAL_SECONDS = 1.0
 _READING_TIMEOUT = 15
+_AT_ONCE = 8  # servers
 _RECENT_LINES = 400
 _LAST_LINES = 5
 # Runs in the container, where the server is reachable with every network and engine.
@@ -104,8 +106,6 @@ class ServingOverview:
 
 def server_status(workspace: Workspace, text: str | None) -> ServingOverview:
     """Reads the state of all servers, or of the server called ``text``. Takes over a second if a server answers."""
-    from concurrent.futures import ThreadPoolExecutor
-
     lock = Lock()
     with suppress(LockError):  # servers are shown even without the lock
         lock = lock_file.read_lock(workspace.project.lock)
@@ -115,9 +115,10 @@ def server_status(workspace: Workspace, text: str | None) -> ServingOverview:
         own = tuple(upgrade for upgrade in upgrades if upgrade.model == state.running.model)
         return ServingOverview((state,), (), own)
     running_servers = running.find_all(workspace)
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        states = pool.map(lambda server: _state(workspace.project, lock, server), running_servers.servers)
-        return ServingOverview(tuple(states), running_servers.unreachable, upgrades)
+    states = processes.in_parallel(
+        lambda server: _state(workspace.project, lock, server), running_servers.servers, _AT_ONCE
+    )
+    return ServingOverview(tuple(states), running_servers.unreachable, upgrades)
 
 
 def _state(project: Project, lock: Lock, server: RunningServer) -> ServerState:

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.base import files, records
+from builder.base import files, processes, records
 from builder.base.errors import ConflictError, ImageStateError
 from builder.base.values import dataclass
 from builder.base.words import sha256_of
@@ -113,6 +113,7 @@ def with_registry(repository_name: str) -> str:
 _SECTION = "fingerprints"
 _LARGEST_CACHE = 5000
 _LISTING_WAIT = 300.0
+_AT_ONCE = 4  # requests
 _PAUSES = (0.0, 0.02, 0.1, 0.2, 0.5, 1.0, 2.0)  # seconds between listings, while other processes remove many images
 # The settings that determine how a container of the image runs. Labels do not affect a container.
 _RUNTIME = ["Env", "Entrypoint", "Cmd", "WorkingDir", "User", "ExposedPorts", "Volumes", "StopSignal", "Shell"]
@@ -289,11 +290,8 @@ def all_images(endpoint: Endpoint) -> tuple[ImageDetails, ...]:
 
 def _inspected(endpoint: Endpoint, ids: Iterable[str]) -> dict[str, ImageDetails]:
     """The images with these ids, by id. Images that were just removed are left out."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        inspected = {id_: pool.submit(inspect_image, endpoint, id_) for id_ in sorted(ids)}
-    return {id_: image for id_, future in inspected.items() if (image := future.result())}
+    inspected = processes.in_parallel(lambda id_: (id_, inspect_image(endpoint, id_)), sorted(ids), _AT_ONCE)
+    return {id_: image for id_, image in inspected if image}
 
 
 def dangling(endpoint: Endpoint) -> frozenset[str]:
@@ -306,16 +304,11 @@ def layers(image: ImageDetails) -> tuple[Layer, ...]:
 
 def layer_sizes(endpoint: Endpoint, of_images: Iterable[ImageDetails]) -> dict[Layer, int]:
     """Returns the unpacked size in bytes of each layer of these images; 0 if the history does not contain it."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    measured = tuple(of_images)
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        histories = pool.map(lambda image: history(endpoint, image), measured)
-        sizes: dict[Layer, int] = {}
-        for image, steps in zip(measured, histories, strict=True):
-            of_image = _sizes(steps, len(image.layers))
-            for layer, size in zip(layers(image), of_image, strict=True):
-                sizes[layer] = size or sizes.get(layer, 0)
+    sizes: dict[Layer, int] = {}
+    measured = processes.in_parallel(lambda image: (image, history(endpoint, image)), of_images, _AT_ONCE)
+    for image, steps in measured:
+        for layer, size in zip(layers(image), _sizes(steps, len(image.layers)), strict=True):
+            sizes[layer] = size or sizes.get(layer, 0)
     return sizes
 
 

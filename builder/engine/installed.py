@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from builder.base import records
 from builder.base.errors import BuildFailedError, FileProblemsError, ImageContentsError, ImageStateError, SourceError
+from builder.base.events import Message, Report, ignore
 from builder.base.values import dataclass, field
 from builder.engine import containers, registry
 from builder.engine.client import Endpoint, EngineHTTPError, EngineTimeoutError
@@ -32,10 +33,13 @@ LOCAL = "local:"
 _PLATFORM_HINT = "name a base image for that platform in image.yaml, or build for another platform with `--platform`"
 
 
-def resolve_base(endpoint: Endpoint, reference: str, platform: str, *, wait: float = REGISTRY_WAIT) -> str:
+def resolve_base(
+    endpoint: Endpoint, reference: str, platform: str, report: Report = ignore, *, wait: float = REGISTRY_WAIT
+) -> str:
     """Resolves ``reference`` to the registry's digest (``sha256:…``, of the whole index if it has one). If the registry
     lacks the image, or does not answer within ``wait`` seconds, the result is ``local:`` and the fingerprint of the
-    engine's image. Raises SourceError if neither has it, or it is not for ``platform`` (``linux/arm64``)."""
+    engine's image; a registry that gave no answer is reported. Raises SourceError if neither has it, or it is not for
+    ``platform`` (``linux/arm64``)."""
     try:
         described = registry.describe(endpoint, reference, wait)
     except EngineHTTPError as error:
@@ -50,6 +54,9 @@ def resolve_base(endpoint: Endpoint, reference: str, platform: str, *, wait: flo
         message = f"base image {reference} cannot be resolved: {why}"
         hint = f"check its name and the network; or bring the image into the engine: `docker pull {reference}`"
         raise SourceError(message, hint=hint)
+    if not registry.lacks_image(why):
+        pinned = f"{reference} is pinned to the image in this engine, because its registry gave no answer: {why}"
+        report(Message(f"{pinned}; `builder lock --update base` asks the registry again"))
     return LOCAL + local
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from builder.base import http_client, records
+from builder.base import http_client, processes, records
 from builder.base.errors import EngineError, SourceError, TransferError
 from builder.base.values import dataclass
 from builder.engine import archives, images, machine
@@ -84,12 +84,17 @@ def describe(endpoint: Endpoint, reference: str, wait: float) -> dict[str, Any]:
     return answer
 
 
+def lacks_image(explanation: str) -> bool:
+    """True if an engine's error says that the registry answered, and has no such image."""
+    return any(word in explanation.lower() for word in _UNKNOWN)
+
+
 def manifest_digest(endpoint: Endpoint, reference: str) -> str | None:
     """Returns the digest of ``reference`` in its registry; None if the image does not exist. Raises TransferError."""
     try:
         return str(describe(endpoint, reference, WAIT)["Descriptor"]["digest"])
     except EngineHTTPError as error:
-        if any(word in error.explanation.lower() for word in _UNKNOWN):
+        if lacks_image(error.explanation):
             return None
         message = f"the request to the registry for {reference} failed: {error.explanation}"
         raise TransferError(message, hint=HINT) from None
@@ -196,14 +201,12 @@ def published(
     """Returns the images of the tags ``wanted`` for ``platform`` (``linux/arm64``); images for other platforms are left
     out. The file ``cache`` stores each description by digest, since Docker Hub counts each manifest as a pull. Raises
     SourceError as `tags` does."""
-    from concurrent.futures import ThreadPoolExecutor
-
     section = f"{_SECTION} {platform}"
     cached = images.load_cache(cache).get(section, {})
-    with _session(endpoint, repository) as session, ThreadPoolExecutor(_AT_ONCE) as pool:
+    with _session(endpoint, repository) as session:
         by_tag = _digests(session, wanted)
         missing = [digest for digest in dict.fromkeys(by_tag.values()) if not isinstance(cached.get(digest), dict)]
-        answers = zip(missing, pool.map(lambda digest: _described(session, digest, platform), missing), strict=True)
+        answers = processes.in_parallel(lambda each: (each, _described(session, each, platform)), missing, _AT_ONCE)
         read = {digest: about for digest, about in answers if about is not None}
         every = {**cached, **read}
         if read:
@@ -233,12 +236,10 @@ def manifest_fingerprint(endpoint: Endpoint, reference: str, platform: str) -> s
 
 
 def _digests(session: _RegistrySession, wanted: Iterable[str]) -> dict[str, str]:
-    from concurrent.futures import ThreadPoolExecutor
+    def ask(tag: str) -> tuple[str, str]:
+        return tag, _digest({"digest": session.get(f"manifests/{tag}", "HEAD").headers["docker-content-digest"]})
 
-    names = tuple(wanted)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        heads = pool.map(lambda tag: session.get(f"manifests/{tag}", "HEAD").headers["docker-content-digest"], names)
-        return {tag: _digest({"digest": digest}) for tag, digest in zip(names, heads, strict=True)}
+    return dict(processes.in_parallel(ask, wanted, _AT_ONCE))
 
 
 def _described(session: _RegistrySession, digest: str, platform: str) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from builder.base import files, records, words
 from builder.base.errors import Location, LockBusyError, LockError, NewerLockError, Problem
@@ -233,7 +233,10 @@ if TYPE_CHECKING:
 
 
 class LockWriter:
-    """The right to write images.lock until the block of ``writing`` ends. ``lock`` is its present content."""
+    """The right to write images.lock until the block of ``writing`` ends. ``lock`` is its present content.
+    ``has_written`` is true once any writer of this process changed images.lock."""
+
+    has_written: ClassVar[bool] = False
 
     def __init__(self, path: Path, root: Path, read: Read) -> None:
         self._path, self._root = path, root
@@ -271,12 +274,20 @@ class LockWriter:
         except OSError as error:
             raise LockError(
                 f"{self._path} cannot be written, and was left unchanged: {error.strerror}",
-                hint=f"free disk space (see `builder prune`), or make {self._path.parent} writable; then run the"
-                " command again",
+                hint="make room on its disk (`builder prune --dry-run` lists images that `docker image rm` can remove),"
+                f" or make {self._path.parent} writable; then run the command again",
             ) from None
         self._content, self.lock = content, written
+        LockWriter.has_written = True
         _settle(self._root, written)
         return True
+
+    def read_again(self) -> None:
+        """Brings ``lock`` up to date: ^C may have ended `commit` after the new file was in place. Raises LockError."""
+        if (content := read_bytes(self._path)) != self._content:
+            self.lock = Lock() if content is None else parse_bytes(content, self._path.name, self._load)
+            self._content = content
+            LockWriter.has_written = True
 
     def _refuse_changed(self) -> None:
         if read_bytes(self._path) != self._content:

@@ -16,7 +16,7 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from builder.base import hub_cache, machine_record, processes, records
-from builder.base.errors import BuilderError, NodeError
+from builder.base.errors import BuilderError, EngineError, NodeError
 from builder.base.events import Diagnosis, Message, Report, ignore
 from builder.base.values import dataclass
 from builder.base.words import did_you_mean
@@ -38,27 +38,35 @@ WAIT_LONGER = f"to wait longer: `--timeout SECONDS`, or `node_timeout` in {confi
 T = TypeVar("T")
 
 
-def engines(project: Project, environ: Mapping[str, str], names: Sequence[str]) -> dict[str, Endpoint]:
-    """The engines of the nodes with these names, or of all nodes without names. Raises UsageError for a node that is
-    not in builder.yaml, and EngineError for a docker context that does not exist."""
+def engines(project: Project, environ: Mapping[str, str], names: Sequence[str]) -> dict[str, Endpoint | EngineError]:
+    """The engines of the nodes with these names, or of all nodes without names. A docker context that does not exist
+    is the error of its node only. Raises UsageError for a node that is not in builder.yaml."""
     config = configuration.load_configuration(project)
-    nodes = [config.node(name) for name in dict.fromkeys(names)] if names else config.nodes
-    return {node.name: endpoints.of_node(environ, node.name, node.engine) for node in nodes}
+    by_node: dict[str, Endpoint | EngineError] = {}
+    for node in [config.node(name) for name in dict.fromkeys(names)] if names else config.nodes:
+        try:
+            by_node[node.name] = endpoints.of_node(environ, node.name, node.engine)
+        except EngineError as error:
+            by_node[node.name] = error
+    return by_node
 
 
 def ask_machines(
-    engines: Mapping[str, Endpoint],
+    engines: Mapping[str, Endpoint | EngineError],
     work: Callable[[str, Endpoint], T],
     seconds: float = threading.TIMEOUT_MAX,
     report: Report = ignore,
     overdue_hint: str = "check that the machine is on and not out of memory",
 ) -> dict[str, T | BuilderError]:
-    """Runs ``work`` for all nodes at once; returns the result or the BuilderError of each node. A node that does not
-    answer within ``seconds`` gets a NodeError, and its thread ends with the process. Reports the missing nodes. Any
-    other error of a node is raised at once."""
+    """Runs ``work`` for all nodes that have an engine; returns the result or the BuilderError of each node. A node that
+    does not answer within ``seconds`` gets a NodeError, and its thread ends with the process. Reports the missing
+    nodes. Any other error of a node is raised at once."""
     overdue = NodeError(f"the node did not answer within {seconds:g} s", hint=overdue_hint)
-    answers: dict[str, T | BuilderError] = {}
-    ended = processes.in_threads({node: partial(work, node, engine) for node, engine in engines.items()})
+    answers: dict[str, T | BuilderError] = {
+        node: engine for node, engine in engines.items() if isinstance(engine, EngineError)
+    }
+    present = {node: engine for node, engine in engines.items() if not isinstance(engine, EngineError)}
+    ended = processes.in_threads({node: partial(work, node, engine) for node, engine in present.items()})
     began = time.monotonic()
     for moment in (min(_SILENT_SECONDS, seconds), seconds):
         with suppress(Empty):

@@ -107,6 +107,7 @@ def transaction(workspace: Workspace) -> Iterator[Transaction]:
         try:
             yield Transaction(workspace, writer)
         finally:
+            writer.read_again()
             _replay_journal(workspace, writer)
 
 

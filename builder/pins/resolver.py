@@ -122,7 +122,9 @@ def make_resolver(workspace: Workspace) -> Resolver:
         project=workspace.project,
         settings=git.read_index_settings(workspace.environment),
         find_tag=lambda reference: registry.on_day(workspace.engine, reference),
-        resolve_base=lambda reference, platform: installed.resolve_base(workspace.engine, reference, platform),
+        resolve_base=lambda reference, platform: installed.resolve_base(
+            workspace.engine, reference, platform, workspace.report
+        ),
         read_base=lambda pin, platform: base_contents.read_base_contents(
             workspace.engine, pin, platform, workspace.report
         ),

@@ -8,16 +8,26 @@ from __future__ import annotations
 import posixpath
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base.errors import SourceError, UsageError
 from builder.base.tar_stream import is_unsafe
+from builder.base.words import shell_word
 from builder.definitions.mod import LARGEST_FILE, LARGEST_MOD, MOST_FILES, PlainFile, unfit_name
 from builder.definitions.source_patches import LARGEST_PATCH
 from builder.sources import mirror, patches
-from builder.sources.git import GitRepository, GitResult, printable, run_checked, run_in_project, shorten, split
+from builder.sources.git import (
+    GitRepository,
+    GitResult,
+    printable,
+    run_checked,
+    run_in_project,
+    shorten,
+    split,
+    without_filters,
+)
 
 if TYPE_CHECKING:
     from builder.sources.mirror import TreeEntry
@@ -126,6 +136,7 @@ def read_file(folder: Path, revision: str, name: str) -> bytes | None:
     repository = run_in_project(folder, "rev-parse", "--git-dir")
     if repository.is_without_git:
         raise UsageError("git is not installed", hint="install it: apt-get install git")
+    _refuse_other_owner(repository)
     if repository.status:
         raise UsageError(
             f"{folder} is not in a git repository", hint="run the command in the clone that has the history"
@@ -152,9 +163,18 @@ def unmerged_files(folder: Path) -> frozenset[str]:
 def _unmerged(folder: Path, name: str) -> Iterator[tuple[int, str]]:
     """The stage and the path of each version that an unfinished merge left."""
     listed = run_in_project(folder, "ls-files", "--unmerged", "-z", "--", name)
+    _refuse_other_owner(listed)
     for entry in [] if listed.status else listed.output.decode("utf-8", "replace").split("\0")[:-1]:
         facts, _, file = entry.partition("\t")
         yield int(facts.split(" ")[2]), file
+
+
+def _refuse_other_owner(result: GitResult) -> None:
+    """Raises UsageError if git did not read a repository because it belongs to another user."""
+    if refused := re.search(r"dubious ownership in repository at '(.*)'", result.stderr):
+        message = f"git does not read {refused[1]}, because it belongs to another user"
+        hint = f"if you trust it: `git config --global --add safe.directory {shell_word(refused[1])}`"
+        raise UsageError(message, hint=hint)
 
 
 def read_stage(folder: Path, stage: int, name: str) -> bytes | None:
@@ -245,6 +265,11 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
         message = f"`path` does not name a checkout: {reason}"
         hint = "correct the `path` of the source in image.yaml; `git log` has to work in that folder"
         raise SourceError(message, hint=hint)
+    if unmerged := sorted(unmerged_files(folder)):
+        message = f"{folder} is in the middle of a merge, with conflicts in {', '.join(unmerged[:_MOST_TOLD])}"
+        raise SourceError(
+            message, hint="resolve the conflicts and `git add` the files, or abort: see `git status` there"
+        )
     # A copy of the checkout's index: git then reads only changed files.
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         index, objects = f"{name}/index", _git(folder, "rev-parse", "--git-path", "objects")
@@ -256,10 +281,11 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
             "GIT_OBJECT_DIRECTORY": name,
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{folder / objects}"',
         }
-        _git(folder, "add", "--all", environ=environ)
+        own_filters = without_filters(folder)
+        _checked(folder, "add", "--all", environ=environ, settings=own_filters)
         tree = _git(folder, "write-tree", environ=environ)
-        _refuse_submodules(folder, commit, tree, environ)
-        diff = run_in_project(folder, *patches.DIFF, commit, tree, environ=environ).output
+        _refuse_submodules(folder, commit, tree, environ, own_filters)
+        diff = _checked(folder, *patches.DIFF, commit, tree, environ=environ).output
     if len(diff) > LARGEST_PATCH:
         message = f"{folder} has more than {LARGEST_PATCH >> 20} MiB of uncommitted changes"
         raise SourceError(message, hint="commit the changes, or list files that are not sources in .gitignore")
@@ -286,11 +312,14 @@ def remotes_with(folder: Path, commit: str) -> tuple[str, ...]:
     return tuple(addresses)
 
 
-def _refuse_submodules(folder: Path, commit: str, tree: str, environ: Mapping[str, str]) -> None:
+def _refuse_submodules(
+    folder: Path, commit: str, tree: str, environ: Mapping[str, str], settings: Sequence[tuple[str, str]]
+) -> None:
     """Raises SourceError if a submodule, or another repository inside, differs from the commit."""
     raw = _git(folder, "diff-tree", "-r", "--raw", "--no-renames", commit, tree, environ=environ).splitlines()
     moved = [line.partition("\t")[2] for line in raw if mirror.SUBMODULE_MODE in line[: len(":160000 160000")]]
-    states = _git(folder, "status", "--porcelain=v2", "--ignore-submodules=untracked").splitlines()
+    status = _checked(folder, "status", "--porcelain=v2", "--ignore-submodules=untracked", settings=settings)
+    states = status.text.splitlines()
     # The third field describes a submodule: its commit, its tracked files, its untracked files.
     dirty = [line.split(" ", 8)[8] for line in states if re.match(r"1 \S+ S(C|.M)", line)]
     if changed := sorted({*moved, *dirty}):
@@ -300,7 +329,17 @@ def _refuse_submodules(folder: Path, commit: str, tree: str, environ: Mapping[st
 
 
 def _git(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> str:
-    result = run_in_project(folder, *arguments, environ=environ)
+    return _checked(folder, *arguments, environ=environ).text
+
+
+def _checked(
+    folder: Path,
+    *arguments: str,
+    environ: Mapping[str, str] | None = None,
+    settings: Sequence[tuple[str, str]] = (),
+) -> GitResult:
+    result = run_in_project(folder, *arguments, environ=environ, settings=settings)
     if result.status:
-        raise SourceError(f"git cannot read the checkout {folder}: {shorten(result.stderr)}")
-    return result.text
+        hint = "`git status` has to work in that folder, and TMPDIR needs room for a copy of the changes"
+        raise SourceError(f"git cannot read the checkout {folder}: {shorten(result.stderr)}", hint=hint)
+    return result

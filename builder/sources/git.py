@@ -432,15 +432,30 @@ def _damaged(repository: GitRepository, result: GitResult) -> SourceError:
     return DamagedError(message, hint=f"delete {repository.path}: builder fetches the mirror again when needed")
 
 
-def run_in_project(folder: Path, *arguments: str, environ: Mapping[str, str] | None = None) -> GitResult:
-    """Runs git in ``folder``, without the network. Programs and addresses that the repository names are not used.
-    ``environ`` are additional variables. The caller checks the status, also if git is not installed."""
+def run_in_project(
+    folder: Path,
+    *arguments: str,
+    environ: Mapping[str, str] | None = None,
+    settings: Sequence[tuple[str, str]] = (),
+) -> GitResult:
+    """Runs git in ``folder``, without the network. Programs and addresses that the repository names are not used; for
+    files of a working tree, that requires the ``settings`` of `without_filters`. ``environ`` are additional variables.
+    The caller checks the status, also if git is not installed."""
     # Settings may include an endless file, or a pipe without a writer.
     command = _limited(["git", "--no-pager", *arguments], PROJECT_SECONDS)
     # The user's own settings apply, such as safe.directory.
-    settings = config_variables(_NO_PROGRAMS, _count_settings())
-    variables = {**_ALWAYS, **_NO_NETWORK, "GIT_EXTERNAL_DIFF": "", **settings, **(environ or {})}
+    own = config_variables((*_NO_PROGRAMS, *settings), _count_settings())
+    variables = {**_ALWAYS, **_NO_NETWORK, "GIT_EXTERNAL_DIFF": "", **own, **(environ or {})}
     return _execute(folder, command, b"", variables)
+
+
+def without_filters(folder: Path) -> tuple[tuple[str, str], ...]:
+    """The settings that turn off each filter that the repository in ``folder`` names itself: git would run its program
+    for each file. The user's own filters, such as the filter of Git LFS, stay."""
+    listing = ("config", "--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\.")
+    words = run_in_project(folder, *listing).output.decode("utf-8", "replace").split("\0")
+    of_repository = (key for scope, key in zip(words[::2], words[1::2], strict=False) if scope in {"local", "worktree"})
+    return tuple((key, "false" if key.endswith(".required") else "") for key in of_repository)
 
 
 def _run(repository: GitRepository, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:

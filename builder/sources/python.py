@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _COMPILE = ["--format", "pylock.toml", "--generate-hashes", "--no-annotate", "--no-header"]
 _COMPILE += ["--no-python-downloads", "--color", "never"]
 _NO_WHEEL = re.compile(r"no usable wheels|building from source is disabled|[Bb]uilding source distributions")
+_NO_ROOM = re.compile("Failed to initialize cache|No space left|Disk quota exceeded|Read-only file system")
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 
 
@@ -143,6 +144,8 @@ def resolve_closure(
                 "request a version that has a wheel. Reading the requirements of a source distribution would run its"
                 " code on this machine. `UV_NO_BUILD=0` in the environment allows this for all packages"
             )
+        if _NO_ROOM.search(messages):
+            hint = "make room in uv's cache (~/.cache/uv, or UV_CACHE_DIR), or set UV_CACHE_DIR to a folder with room"
         message = f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{messages}"
         raise SourceError(message, hint=hint)
     listed = lock["packages"]

@@ -89,6 +89,14 @@ def test_what_a_command_knows_itself_comes_first() -> None:
     assert (done.returncode, done.stderr.splitlines()[-1]) == (errors.INTERRUPTED, "interrupted: one stays")
 
 
+@pytest.mark.parametrize("command", ["build", "rollback", "lock"])
+def test_an_interrupt_after_images_lock_was_written_does_not_promise_that_nothing_changed(command: str) -> None:
+    line = main.sentence([command], KeyboardInterrupt(), has_written=True)
+    assert line == "interrupted: images.lock already has the change: `builder list` shows it"
+    assert "one stays" in main.sentence([command], KeyboardInterrupt("one stays"), has_written=True)
+    assert "stay removed" in main.sentence(["prune"], KeyboardInterrupt(), has_written=True)
+
+
 def test_only_commands_are_told_of() -> None:
     assert set(main._LEFT) <= set(TABLE)
 
@@ -416,8 +424,8 @@ def test_whatever_the_system_says_is_no_bug(tmp_path: Path, number: int) -> None
 @pytest.mark.parametrize(
     ("number", "expected"),
     [
-        (errno.ENOSPC, "make room (`df -h {folder}`; `builder prune --dry-run` shows which images can be removed)"),
-        (errno.EDQUOT, "make room (`df -h {folder}`"),
+        (errno.ENOSPC, "make room: `df -h {folder}` and `df -i {folder}` show what is used up"),
+        (errno.EDQUOT, "`builder prune --dry-run` lists images that `docker image rm` can remove"),
         (errno.EIO, "check the disk that holds {folder}"),
         (errno.EROFS, "{folder} is mounted read-only"),
         (errno.EMFILE, "raise the limit of open files (`ulimit -n`)"),

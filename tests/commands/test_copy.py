@@ -125,7 +125,7 @@ def test_a_rollback_copies_a_missing_image_from_a_node(
     images.remove_image(endpoint, f"{built}:1")
     images.remove_image(node.endpoint, f"{built}:1")
     done = builder("rollback", "chat", environ=environ)
-    assert f"no node was asked for {built}:1: the docker context `no-such-context`" in " ".join(done.stderr.split())
+    assert f"one was not asked for {built}:1: the docker context `no-such-context`" in " ".join(done.stderr.split())
     assert f"building {built}:1 again" in done.stderr
 
 

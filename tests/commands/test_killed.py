@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base import files
 from builder.base.errors import NothingToDoError
 from builder.base.project import Project
 from builder.commands import keeping, pointing, rollback
@@ -253,6 +254,44 @@ def test_a_number_given(small: Project, endpoint: Endpoint, repository: str, mom
         given = dict(record.numbers)
         require_in_line(small, endpoint, repository)
         assert {int(path.name) for path in (small.builds / repository).glob("*")} == set(given) - {1}
+
+
+@pytest.mark.parametrize("what", ["a number", "a rollback", "a prune"])
+def test_an_interrupt_right_after_images_lock_was_replaced_undoes_nothing_that_it_records(
+    small: Project, endpoint: Endpoint, repository: str, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """^C while the name of the new file is forced to the disk, which takes milliseconds."""
+    stock(small, endpoint, repository, (1, 2, 3))
+    image = number(endpoint, f"{repository}-work", 9)
+    details = images.inspect_image(endpoint, f"{repository}-work:9")
+    assert details
+    projects.write(small.state / "work/9/build/bake.json", "{}")
+    finished = f"{repository}-work:9", small.state / "work/9/build", details.id
+    here, before = workspace(small, endpoint, environ={}), small.lock.read_bytes()
+    force_folder = files.sync_folder
+
+    def interrupted(folder: Path) -> None:
+        if folder == small.root and small.lock.read_bytes() != before:
+            raise KeyboardInterrupt
+        force_folder(folder)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(files, "sync_folder", interrupted)
+        if what == "a number":
+            _give(here, repository, image, finished)
+        elif what == "a rollback":
+            rollback.roll_back(here, repository, 1, force=False)
+        else:
+            keeping.prune_images(here, keeping.plan_prune(here, 1, timedelta(0), datetime.now(UTC)))
+    images.remove_image(endpoint, f"{repository}-work:9")
+    record = lock_file.read_lock(small.lock).images[repository]
+    assert (4 in record.numbers, record.current == 1, record.numbers[1].pruned is not None) == (
+        what == "a number",
+        what == "a rollback",
+        what == "a prune",
+    )
+    assert lock_file.is_empty(small)
+    require_in_line(small, endpoint, repository)
 
 
 def test_a_number_whose_build_directory_was_being_copied_from_another_disk(

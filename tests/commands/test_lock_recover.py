@@ -83,6 +83,10 @@ def test_a_damaged_lock_is_kept_aside(lived: Project, builder: Command) -> None:
     assert "the damaged file was kept as images.lock.damaged\n" in builder("lock", "--recover").stdout
     assert lived.lock.read_bytes() == whole
     assert (lived.root / "images.lock.damaged").read_bytes() == damaged
+    lived.lock.write_bytes(whole[:20])
+    assert "the damaged file was kept as images.lock.damaged.2\n" in builder("lock", "--recover").stdout
+    assert (lived.root / "images.lock.damaged").read_bytes() == damaged
+    assert (lived.root / "images.lock.damaged.2").read_bytes() == whole[:20]
 
 
 @pytest.mark.long

@@ -62,6 +62,11 @@ def test_a_page_is_filled_with_what_was_printed() -> None:
         ("built x:1 in 1 s, of 9 steps all\n  cached", "built x:1 in 11 min 04 s, of\n  9 steps all cached"),
         ("built x:1 in 1 min 19 s, 7 of 9 steps\n  cached", "built x:1 in 20.6 s, 7 of 9 steps cached"),
         ("on linux/amd64 at 2026-11-20T22:00:00Z", "on linux/arm64 at 2027-01-01T00:00:00Z"),
+        (
+            "building x, because\n  it is new",
+            "debian:12 is pinned to the image in this engine, because its\n  registry gave no answer: refused;\n"
+            "  `builder lock --update base` asks the registry again\nbuilding x, because\n  it is new",
+        ),
     ],
 )
 def test_what_differs_between_runs_is_taken_out(output: str, otherwise: str) -> None:

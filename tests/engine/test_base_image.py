@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.base.errors import SourceError
+from builder.base.events import Message
 from builder.engine import images, installed
 from builder.engine.client import Endpoint
 from builder.lock.model import BasePin
@@ -145,3 +146,27 @@ def test_a_pinned_base_of_this_engine_that_is_gone_is_not_called_another_image(e
     with pytest.raises(SourceError, match="no longer has the pinned image of builder-test-gone:1") as caught:
         base_contents.ensure_present(endpoint, pin, "linux/amd64", lambda _: None)
     assert "`docker load`" in caught.value.hint
+
+
+def test_a_registry_without_an_answer_is_reported_when_the_engines_image_is_pinned(
+    endpoint: Endpoint, repository: str, build: Build, registry: tuple[str, dict[str, bytes]]
+) -> None:
+    said: list[object] = []
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        silent = f"127.0.0.1:{taken.getsockname()[1]}"
+        for address in (registry[0], silent):
+            name = f"{address}/{repository}:1"
+            build(name, "FROM scratch\nCOPY Dockerfile /\n")
+            try:
+                image = images.inspect_image(endpoint, name)
+                assert image is not None
+                pinned = installed.resolve_base(endpoint, name, image.platform, said.append)
+                assert pinned == f"local:{images.fingerprint(image)}"
+            finally:
+                images.remove_image(endpoint, name)
+    # The other registry answered that it does not have the image.
+    assert len(said) == 1
+    assert isinstance(message := said[0], Message)
+    assert f"{silent}/{repository}:1 is pinned to the image in this engine" in message.text
+    assert "refused" in message.text

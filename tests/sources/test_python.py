@@ -124,6 +124,18 @@ def test_what_cannot_be_had_is_said_in_uvs_words(tmp_path: Path) -> None:
     assert "serve" in caught.value.message
 
 
+@pytest.mark.slow
+def test_a_cache_of_uv_that_cannot_be_written_is_no_fault_of_the_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheels = [make_wheel(tmp_path / "files", "serve", "1.2")]
+    projects.write(tmp_path / "cache", "a file, so uv cannot make its folder")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    with pytest.raises(SourceError, match="Failed to initialize cache") as caught:
+        resolve(WANTS, "linux/arm64", UserSettings(index_url=make_index(tmp_path / "simple", wheels)))
+    assert "UV_CACHE_DIR" in caught.value.hint
+
+
 BACKEND = """\
 import pathlib
 pathlib.Path({mark!r}).touch()

@@ -378,5 +378,5 @@ def _software(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate
 def _base_line(workspace: Workspace, span: NumberSpan, tag: str) -> str:
     """The base image with this tag, in the form for a Dockerfile. Raises SourceError if it is not available."""
     reference = f"{images.repository(span.bases[0])}:{tag}"
-    resolved = installed.resolve_base(workspace.engine, reference, span.platform)
+    resolved = installed.resolve_base(workspace.engine, reference, span.platform, workspace.report)
     return making.base_reference(Pins(BasePin(reference, resolved)))

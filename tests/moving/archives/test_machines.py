@@ -17,7 +17,7 @@ from builder.base.project import Project
 from builder.engine.client import Endpoint
 from builder.moving import machines
 from tests import program, projects
-from tests.conftest import WITHOUT_ENGINE, command
+from tests.conftest import WITHOUT_ENGINE, command, run_command
 
 
 @pytest.fixture
@@ -88,3 +88,17 @@ def test_nodes_that_do_not_answer_end_the_command_with_1(tmp_path: Path, silent:
     assert done.returncode == 1, done.stderr
     assert "waiting for spark1, spark2, for at most 2 s" in done.stderr
     assert done.stdout.count("did not answer within 2 s") >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("words", "code"), [(["nodes"], 1), (["nodes", "check"], 1), (["nodes", "discover"], 1)])
+def test_a_docker_context_that_does_not_exist_is_the_error_of_its_node_only(
+    tmp_path: Path, words: list[str], code: int
+) -> None:
+    (tmp_path / "dockerfiles").mkdir()
+    nodes = {"spark1": "no-such-context", "spark2": "tcp://127.0.0.1:1"}
+    projects.write(tmp_path / "builder.yaml", json.dumps({"nodes": nodes}))
+    done = run_command(Project(tmp_path), *words, code=code)
+    shown = " ".join(f"{done.stdout} {done.stderr}".split())
+    assert "the docker context `no-such-context` (from node spark1) does not exist" in shown
+    assert "spark2" in shown

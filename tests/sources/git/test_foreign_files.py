@@ -295,3 +295,18 @@ def test_a_repository_that_is_a_folder_of_a_clone_is_none(tmp_path: Path) -> Non
         foreign_files.read_file(clone, "HEAD", "gone")
     assert not foreign_files.extract_folder(clone, "HEAD", ".", tmp_path / "all")
     assert not marker.exists()
+
+
+def test_a_repository_of_another_user_is_named_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert foreign_files.begin(tmp_path)
+    assert foreign_files.unmerged_stages(tmp_path, "images.lock") == frozenset()
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    for read in (
+        lambda: foreign_files.unmerged_stages(tmp_path, "images.lock"),
+        lambda: foreign_files.read_file(tmp_path, "HEAD", "images.lock"),
+    ):
+        with pytest.raises(
+            UsageError, match=f"git does not read {tmp_path}, because it belongs to another user"
+        ) as caught:
+            read()
+        assert f"safe.directory {tmp_path}" in caught.value.hint

@@ -66,6 +66,37 @@ def test_what_is_no_checkout_is_named(checkout: Path, tmp_path: Path) -> None:
             foreign_files.read_checkout(folder)
 
 
+def test_the_conflicts_of_an_unfinished_merge_are_no_source(checkout: Path) -> None:
+    git(checkout, "switch", "--quiet", "--create", "other")
+    projects.write(checkout / "serve.py", "1\ntheirs\n3\n")
+    git(checkout, "commit", "--quiet", "--all", "--message", "theirs")
+    git(checkout, "switch", "--quiet", "main")
+    projects.write(checkout / "serve.py", "1\nours\n3\n")
+    git(checkout, "commit", "--quiet", "--all", "--message", "ours")
+    subprocess.run(["git", "merge", "other"], cwd=checkout, check=False, capture_output=True)
+    with pytest.raises(SourceError, match=r"is in the middle of a merge, with conflicts in serve\.py$"):
+        foreign_files.read_checkout(checkout)
+    projects.write(checkout / "serve.py", "1\nboth\n3\n")
+    git(checkout, "add", "serve.py")
+    assert b"+both" in foreign_files.read_checkout(checkout)[1]
+
+
+def test_no_filter_that_a_checkout_names_itself_is_run(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(checkout, "config", "filter.theirs.clean", f"touch {tmp_path}/theirs; cat")
+    git(checkout, "config", "filter.theirs.required", "true")
+    projects.write(checkout / ".gitattributes", "serve.py filter=theirs\nmine.py filter=mine\n")
+    projects.write(checkout / "serve.py", "1\ntwo\n3\n")
+    projects.write(checkout / "mine.py", "secret\n")
+    projects.write(tmp_path / "mine.gitconfig", '[filter "mine"]\n\tclean = sed s/secret/cleaned/\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "mine.gitconfig"))
+    diff = foreign_files.read_checkout(checkout)[1]
+    assert not (tmp_path / "theirs").exists()
+    assert b"+two" in diff
+    assert b"+cleaned" in diff
+
+
 def test_without_git_no_reason_is_promised(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("builder.sources.git.which", lambda _: None)
     with pytest.raises(SourceError, match="is not a git checkout with a commit$"):
