@@ -25,7 +25,7 @@ from tests.engine.conftest import Build, write_build
 from tests.engine.relay import Relay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 # Debian's base, and steps that need no network: an engine may have none.
