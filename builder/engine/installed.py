@@ -38,7 +38,7 @@ def resolve_base(
 ) -> str:
     """Resolves ``reference`` to the registry's digest (``sha256:…``, of the whole index if it has one). If the registry
     lacks the image, or does not answer within ``wait`` seconds, the result is ``local:`` and the fingerprint of the
-    engine's image; a registry that gave no answer is reported. Raises SourceError if neither has it, or it is not for
+    engine's image; a failed request to the registry is reported. Raises SourceError if neither has it, or it is not for
     ``platform`` (``linux/arm64``)."""
     try:
         described = registry.describe(endpoint, reference, wait)
@@ -55,7 +55,7 @@ def resolve_base(
         hint = f"check its name and the network; or bring the image into the engine: `docker pull {reference}`"
         raise SourceError(message, hint=hint)
     if not registry.lacks_image(why):
-        pinned = f"{reference} is pinned to the image in this engine, because its registry gave no answer: {why}"
+        pinned = f"{reference} is pinned to the image in this engine, because the request to its registry failed: {why}"
         report(Message(f"{pinned}; `builder lock --update base` asks the registry again"))
     return LOCAL + local
 

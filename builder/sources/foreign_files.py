@@ -91,7 +91,7 @@ def read_foreign_files(repository: GitRepository, commit: str, path: str) -> tup
 def _unfit_path(path: str) -> str:
     """The reason why a file must not have this path here, or nothing."""
     if is_unsafe(path) or ".git" in path.lower().split("/"):
-        return "a path that leads outside the folder or into .git, or has a backslash or a name that is too long"
+        return "its path leads outside the folder or into .git, contains a backslash, or has a name that is too long"
     return unfit_name(path)
 
 
@@ -267,9 +267,8 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
         raise SourceError(message, hint=hint)
     if unmerged := sorted(unmerged_files(folder)):
         message = f"{folder} is in the middle of a merge, with conflicts in {', '.join(unmerged[:_MOST_TOLD])}"
-        raise SourceError(
-            message, hint="resolve the conflicts and `git add` the files, or abort: see `git status` there"
-        )
+        hint = "resolve the conflicts and `git add` the files, or abort the merge: `git status` there shows how"
+        raise SourceError(message, hint=hint)
     # A copy of the checkout's index: git then reads only changed files.
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         index, objects = f"{name}/index", _git(folder, "rev-parse", "--git-path", "objects")
@@ -283,7 +282,8 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
         }
         own_filters = without_filters(folder)
         _checked(folder, "add", "--all", environ=environ, settings=own_filters)
-        tree = _git(folder, "write-tree", environ=environ)
+        # Git also reads files here: those that changed in the second of the index.
+        tree = _checked(folder, "write-tree", environ=environ, settings=own_filters).text
         _refuse_submodules(folder, commit, tree, environ, own_filters)
         diff = _checked(folder, *patches.DIFF, commit, tree, environ=environ).output
     if len(diff) > LARGEST_PATCH:

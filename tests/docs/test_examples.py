@@ -64,7 +64,7 @@ def test_a_page_is_filled_with_what_was_printed() -> None:
         ("on linux/amd64 at 2026-11-20T22:00:00Z", "on linux/arm64 at 2027-01-01T00:00:00Z"),
         (
             "building x, because\n  it is new",
-            "debian:12 is pinned to the image in this engine, because its\n  registry gave no answer: refused;\n"
+            "debian:12 is pinned to the image in this engine, because the\n  request to its registry failed: refused;\n"
             "  `builder lock --update base` asks the registry again\nbuilding x, because\n  it is new",
         ),
     ],

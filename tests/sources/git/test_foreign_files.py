@@ -98,8 +98,18 @@ def test_a_link_within_the_folder_becomes_a_copy(served: Served) -> None:
         ("m/link", "missing", LINK, "a link to missing"),
         ("m/link", "link", LINK, "a link to link"),
         ("m/new\nline", "x", "100644", "m/new?line: its name has a control character"),
-        ("m/back\\slash", "x", "100644", "or has a backslash or a name that is too long"),
-        (f"m/{'x' * 256}", "x", "100644", "or has a backslash or a name that is too long"),
+        (
+            "m/back\\slash",
+            "x",
+            "100644",
+            "its path leads outside the folder or into .git, contains a backslash, or has a name",
+        ),
+        (
+            f"m/{'x' * 256}",
+            "x",
+            "100644",
+            "its path leads outside the folder or into .git, contains a backslash, or has a name",
+        ),
         ("m/big.bin", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "100644", "a Git LFS pointer"),
     ],
 )

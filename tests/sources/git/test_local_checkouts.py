@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -88,6 +89,7 @@ def test_no_filter_that_a_checkout_names_itself_is_run(
     git(checkout, "config", "filter.theirs.required", "true")
     projects.write(checkout / ".gitattributes", "serve.py filter=theirs\nmine.py filter=mine\n")
     projects.write(checkout / "serve.py", "1\ntwo\n3\n")
+    os.utime(checkout / "serve.py", (4e9, 4e9))  # newer than the index: git reads such a file again
     projects.write(checkout / "mine.py", "secret\n")
     projects.write(tmp_path / "mine.gitconfig", '[filter "mine"]\n\tclean = sed s/secret/cleaned/\n')
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "mine.gitconfig"))
