@@ -283,7 +283,8 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
         }
         own_filters = without_filters(folder)
         _checked(folder, "add", "--all", environ=environ, settings=own_filters)
-        tree = _git(folder, "write-tree", environ=environ)
+        # It writes the index, and for that compares files that changed at the moment of the last write.
+        tree = _checked(folder, "write-tree", environ=environ, settings=own_filters).text
         _refuse_submodules(folder, commit, tree, environ, own_filters)
         diff = _checked(folder, *patches.DIFF, commit, tree, environ=environ).output
     if len(diff) > LARGEST_PATCH:
