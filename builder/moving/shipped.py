@@ -253,7 +253,7 @@ def write_shipped(project: Project, planned: Iterable[PlannedFile]) -> None:
     for each in planned:
         path = below_project(project.root, project.root / each.path)
         files.make_folder(path.parent)
-        files.write_atomically(path, each.after, mode=0o755 if each.file.executable else None)
+        files.write_atomically(path, each.after, mode=0o755 if each.file.executable else 0o644)
 
 
 # The release of this program: its number, and the commit that it was built from.

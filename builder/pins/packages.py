@@ -166,12 +166,14 @@ def stale_wheels(project: Project, lock: Lock) -> tuple[Path, ...]:
 
 
 def remove_wheels(paths: Iterable[Path]) -> None:
-    """Removes files and folders of the cache. Other processes may remove or write them at the same time."""
+    """Removes files and folders of the cache, as far as that is possible: other processes may remove or write them at
+    the same time, and another user may own them."""
     for path in paths:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def _named(answer: Path) -> set[str]:

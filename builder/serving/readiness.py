@@ -191,7 +191,8 @@ def end_while_measured(project: Project, server: RunningServer) -> ServeFailedEr
             if state and not state.is_up:
                 log, lines = _keep_log(project, server, member)
                 cause = server_log.known_crash_cause(lines)
-                hint = cause.hint.format(model=server.model or server.name) if cause else "see the log"
+                model = words.shell_word(server.model or server.name)
+                hint = cause.hint.format(model=model) if cause else "see the log" if log else ""
                 problem = f"{server.labels[LABEL]} ended during the measurement"
                 return ServeFailedError("\n".join(_told(problem, lines)), log=log, hint=hint)
         time.sleep(_SETTLE_SECONDS)

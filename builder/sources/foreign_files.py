@@ -282,7 +282,7 @@ def read_checkout(folder: Path) -> tuple[str, bytes]:
         }
         own_filters = without_filters(folder)
         _checked(folder, "add", "--all", environ=environ, settings=own_filters)
-        # Git also reads files here: those that changed in the second of the index.
+        # Git also reads files here: those that changed at the moment when the index was written.
         tree = _checked(folder, "write-tree", environ=environ, settings=own_filters).text
         _refuse_submodules(folder, commit, tree, environ, own_filters)
         diff = _checked(folder, *patches.DIFF, commit, tree, environ=environ).output

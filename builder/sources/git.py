@@ -451,11 +451,14 @@ def run_in_project(
 
 def without_filters(folder: Path) -> tuple[tuple[str, str], ...]:
     """The settings that turn off each filter that the repository in ``folder`` names itself: git would run its program
-    for each file. The user's own filters, such as the filter of Git LFS, stay."""
-    listing = ("config", "--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\.")
+    for each file. The user's own filters, such as the filter of Git LFS, stay, also if the repository repeats them."""
+    listing = ("config", "--show-scope", "-z", "--get-regexp", r"^filter\.")
     words = run_in_project(folder, *listing).output.decode("utf-8", "replace").split("\0")
-    of_repository = (key for scope, key in zip(words[::2], words[1::2], strict=False) if scope in {"local", "worktree"})
-    return tuple((key, "false" if key.endswith(".required") else "") for key in of_repository)
+    settings = tuple(zip(words[::2], words[1::2], strict=False))  # a key and its value are separated by a line feed
+    of_repository = {setting for scope, setting in settings if scope in {"local", "worktree"}}
+    of_user = {setting for scope, setting in settings if scope not in {"local", "worktree"}}
+    keys = sorted({setting.partition("\n")[0] for setting in of_repository - of_user})
+    return tuple((key, "false" if key.endswith(".required") else "") for key in keys)
 
 
 def _run(repository: GitRepository, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:

@@ -202,6 +202,13 @@ def test_what_is_read_of_a_wheel_goes_when_nothing_pins_it(tmp_path: Path) -> No
     packages.remove_wheels(stale)
 
 
+def test_a_file_that_cannot_be_removed_does_not_hinder_a_prune(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "old.json").touch()
+    packages.remove_wheels([tmp_path / "file/gone.json", tmp_path / "old.json"])
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 @pytest.mark.engine
 @pytest.mark.alone
 def test_stale_wheels_and_downloads_count_and_go_without_any_image(

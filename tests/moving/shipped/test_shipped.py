@@ -77,9 +77,11 @@ def test_lines_are_added_to_a_file_of_the_users(tmp_path: Path) -> None:
 
 
 def test_the_execute_bit_is_part_of_a_file(tmp_path: Path) -> None:
-    files = {"scripts/engine": PlainFile("scripts/engine", executable=True, content=NEW)}
-    shipped.write_shipped(Project(tmp_path), shipped.plan_shipped(Project(tmp_path), files, None))
-    assert (tmp_path / "scripts/engine").stat().st_mode & 0o111 == 0o111
+    for executable, bits in ((True, 0o111), (False, 0)):
+        files = {"scripts/engine": PlainFile("scripts/engine", executable, NEW)}
+        shipped.write_shipped(Project(tmp_path), shipped.plan_shipped(Project(tmp_path), files, None))
+        assert (tmp_path / "scripts/engine").stat().st_mode & 0o111 == bits
+        assert [each.state for each in shipped.plan_shipped(Project(tmp_path), files, None)] == ["same"]
 
 
 def test_nothing_is_read_or_written_through_a_link_that_leads_out(tmp_path: Path) -> None:
