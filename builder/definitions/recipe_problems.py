@@ -37,7 +37,7 @@ def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
         collected += (*_without_value(recipe, words), *_not_inside(recipe, words))
     if not collected:
         collected += (*command.name_problems(recipe, words), *command.number_problems(recipe, words))
-        collected += json_problems(recipe, words)
+        collected += (*json_problems(recipe, words), *_unreachable(recipe, words))
     if recipe.solo_only and recipe.cluster_only:
         place = recipe.location("cluster_only")
         collected.append(Problem(place, "`solo_only` and `cluster_only` cannot be combined"))
@@ -66,6 +66,14 @@ def _not_inside(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
         if first != "$":
             advice = "it runs inside the container, so write only `vllm serve MODEL` and its options"
         yield Problem(command.of_text(recipe, first), f"the command begins with `{first}`: {advice}")
+
+
+def _unreachable(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
+    """A problem for each option with which no health check would ever reach the server."""
+    for used in command.options(words):
+        if command.name_of(used.option) in {"ssl-certfile", "uds"}:
+            advice = f"remove {used.option}; for HTTPS, put a proxy in front of the server"
+            yield Problem(command.of_text(recipe, used.option), f"builder reaches servers by HTTP at a port: {advice}")
 
 
 def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:

@@ -90,6 +90,14 @@ def test_a_file_of_options_is_not_read(project: Project) -> None:
     assert not notes(project, f"{HEAD}command: vllm serve Org/M --config /x.yaml --port 1\n")
 
 
+@pytest.mark.parametrize("option", ["--ssl-certfile=/c.pem", "--ssl_certfile /c.pem", "--uds /run/x.sock"])
+def test_a_server_that_no_health_check_reaches_is_a_problem(project: Project, option: str) -> None:
+    (wrong,) = problems(project, f"{HEAD}command: vllm serve Org/M --ssl-keyfile /k.pem {option}\n")
+    name = option.replace("=", " ").partition(" ")[0]
+    advice = f"remove {name}; for HTTPS, put a proxy in front of the server"
+    assert wrong == f"recipes/r.yaml:3:48: builder reaches servers by HTTP at a port: {advice}"
+
+
 @pytest.mark.parametrize(
     "written", ["/app/start.sh --port 1", "exec vllm serve x", "X=1 vllm serve x", "python3 -m server", '"$SERVER" x']
 )
