@@ -225,6 +225,7 @@ PYTHON
 # run_script FILE SECONDS network|no-network: runs the script in the copy, with the program and the options of its first line.
 # Without such a line, and for a shell, the program is bash. The output is kept for later checks.
 run_script() {
+    mod_script=$mod_work/mod/$1
     mod_code=0
     note_states
     mkfifo "$mod_work/output"
@@ -295,11 +296,31 @@ end_what_runs() {
     kill -KILL $mod_pids 2> /dev/null || true
 }
 
-# refuse_rejects: fails if the script succeeded although patch(1) or git rejected a patch
+# rejections: the lines in which patch(1) or git rejects a patch, each after its kind and its file. The kind is `try` if
+# patch only tried (--dry-run), and `git` if git may only have tried (--check).
+rejections() {
+    awk '
+        BEGIN { kind = "patch"; file = "-" }
+        /^checking file / { kind = "try"; file = substr($0, 15) }
+        /^patching file / { kind = "patch"; file = substr($0, 15) }
+        /^Hunk #[0-9]+ FAILED/ || /^[0-9]+ out of [0-9]+ hunks? (FAILED|ignored)/ { print kind "\t" file "\t" $0 }
+        /^error: patch failed: / { at = substr($0, 22); sub(/:[0-9]+$/, "", at); print "git\t" at "\t" $0 }
+        /^error: .*: patch does not apply/ { at = substr($0, 8); sub(/: patch does.*/, "", at); print "git\t" at "\t" $0 }
+    ' "$mod_work/said"
+}
+
+# refuse_rejects: fails if the script succeeded although a patch was rejected. A failed try does not count if the file
+# changed after all: many scripts look first whether a patch is already applied.
 refuse_rejects() {
     mod_rejects=$(grep '\.rej$' "$mod_work/changed" || find "$mod_work/mod" -name '*.rej' -cnewer "$mod_work/began")
-    mod_lines=$(grep -E -e '^(Hunk #[0-9]+ FAILED|[0-9]+ out of [0-9]+ hunks? (FAILED|ignored))' \
-        -e '^error: (patch failed: |.*: patch does not apply)' "$mod_work/said" || true)
+    mod_tries=no
+    if grep -q -e --check "$mod_script"; then mod_tries=git; fi
+    mod_lines=$(rejections | while IFS='	' read -r mod_kind mod_file mod_line; do
+        case $mod_kind in
+            try | "$mod_tries") if grep -q -F -e "/$mod_file" "$mod_work/changed"; then continue; fi ;;
+        esac
+        printf '%s\n' "$mod_line"
+    done)
     if [ -n "$mod_rejects$mod_lines" ]; then
         fail "the script succeeded, but a patch was rejected:" "${mod_lines:-$mod_rejects}" \
             "List the patch under \`patches:\` in mod.yaml, which also accepts a patch that is already applied." \
@@ -379,14 +400,23 @@ look_at_changes() {
 
 # compile_changed: compiles changed sources that have bytecode in an older layer. All times are equal here, so Python would
 # use the old bytecode for a source of the same size. It also compiles the sources from `packages`, for which uv would
-# compile the whole image again.
+# compile the whole image again. A source that was valid in the image below must still be valid.
 compile_changed() {
     if [ -z "$mod_python" ] || ! grep -q '\.py$' "$mod_work/changed"; then return; fi
-    run_python - "$mod_work" "$mod_installs" <<'PYTHON' || fail "a changed file is no longer valid Python"
+    run_python - "$mod_work" "$mod_installs" "$mod_below" <<'PYTHON' || fail "a changed file is no longer valid Python"
 import importlib.util
 import pathlib
 import py_compile
 import sys
+
+
+def fault(path):
+    try:
+        compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:  # ValueError: a NUL, before Python 3.12
+        return str(error)
+    return ""
+
 
 work = pathlib.Path(sys.argv[1])
 began = (work / "began").stat().st_mtime
@@ -395,6 +425,7 @@ for line in (work / "changed").read_text(errors="surrogateescape").splitlines():
     if source.suffix != ".py" or not source.is_file():
         continue
     compiled = pathlib.Path(importlib.util.cache_from_source(line))
+    below = pathlib.Path(sys.argv[3] + line)
     stale = compiled.is_file() and compiled.stat().st_mtime < began
     if stale or sys.argv[2] == "yes":
         try:
@@ -403,6 +434,8 @@ for line in (work / "changed").read_text(errors="surrogateescape").splitlines():
             # Packages contain sources for other versions of Python, which never had bytecode.
             if stale:
                 sys.exit(f"{line}: {error.msg.strip()}")
+    elif below.is_file() and fault(source) and not fault(below):
+        sys.exit(f"{line}: {fault(source)}")
 PYTHON
 }
 

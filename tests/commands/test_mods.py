@@ -51,7 +51,7 @@ def wheel(name, version, requires=(), code=""):
     (folder / "index.html").write_text(f"<!DOCTYPE html><html><body>{links}</body></html>")
 
 
-code = "".join(f"def f{n}():\\n    return {n}\\n\\n" for n in range(1, 9))
+code = "".join(f"def f{n}():\\n    return {n}\\n\\n" for n in range(1, 15))
 wheel("toy", "1.0", code=code)
 wheel("toy", "2.0", code=code)
 wheel("extra", "0.1")
@@ -61,6 +61,7 @@ PYTHON
 python3 /tmp/make.py
 python3 -m pip install --quiet --no-cache-dir --no-index --find-links /index/toy toy==1.0
 rm /tmp/make.py
+echo 'x = 1' > /usr/local/lib/python3.11/dist-packages/bare.py
 EOF
 {{ parts_metadata.write(workspace) }}
 {{ parts_mods.bake(mods, workspace, "base") }}
@@ -238,7 +239,11 @@ python3 -m compileall -q --invalidation-mode timestamp {SITE}/toy
     for name, diff in patches.items():
         yaml = PATCH_MOD.replace("f.patch", f"{name}.patch")
         projects.add_mod(with_python.root, name, "", {f"{name}.patch": diff, **uncached()}, yaml)
-    bake(builder, "prepared", "first", "second", "shifted", "around")
+    git_tries = f"cp f.patch /f; cd {SITE}; git apply --check --reverse /f || git apply /f\n"
+    projects.add_mod(with_python.root, "git-tries", git_tries, {"f.patch": patch(9)})
+    tries = f"patch --dry-run -R -p1 -d {SITE} < f.patch || patch -p1 -d {SITE} < f.patch\n"
+    projects.add_mod(with_python.root, "tries", tries, {"f.patch": patch(12)})
+    bake(builder, "prepared", "git-tries", "tries", "first", "second", "shifted", "around")
     said = [line.partition(" ")[2].strip() for line in log_of(with_python).splitlines()]
     assert [line for line in said if ".patch: " in line or "ffset" in line or "Context" in line] == [
         f"first.patch: applied to {SITE}",
@@ -247,7 +252,10 @@ python3 -m compileall -q --invalidation-mode timestamp {SITE}/toy
         "Hunk #1 succeeded at 17 (offset 7 lines).",
         "Context reduced to (1/1) to apply fragment at 17",
     ]
-    assert look(endpoint, f"{repository}:1", "python3 -c 'import toy.math as m; print(m.f3(), m.f6())'") == "9 9\n"
+    assert (
+        look(endpoint, f"{repository}:1", "python3 -c 'import toy.math as m; print(m.f3(), m.f6(), m.f9(), m.f12())'")
+        == "9 9 9 9\n"
+    )
 
 
 PATCH_FOR_ANOTHER = PATCH.replace("return 3", "return three")
@@ -255,6 +263,7 @@ PATCH_OUTSIDE = "--- /dev/null\n+++ b/../evil.py\n@@ -0,0 +1 @@\n+evil\n"
 PATCH_BREAKS = PATCH.replace("+    return 9", "+    return (")
 MASKED = f"patch -p1 -d {SITE} < f.patch || echo already applied or failed\n"
 GIT_MASKED = f"cp f.patch /f; cd {SITE}; git apply /f || true\n"
+GIT_TRIED = f"cp f.patch /f; cd {SITE}; git apply --check /f && git apply /f || true\n"
 REJECTED = ["the script succeeded, but a patch was rejected:", "patches:` in mod.yaml"]
 
 
@@ -285,6 +294,8 @@ REJECTED = ["the script succeeded, but a patch was rejected:", "patches:` in mod
         (MASKED, {"f.patch": PATCH_FOR_ANOTHER}, "", ["1 out of 1 hunk FAILED", *REJECTED]),
         (f"{MASKED} >/dev/null", {"f.patch": PATCH_FOR_ANOTHER}, "", ["math.py.rej", *REJECTED]),
         (GIT_MASKED, {"f.patch": PATCH_FOR_ANOTHER}, "", ["error: patch failed: toy/math.py:4", *REJECTED]),
+        (GIT_TRIED, {"f.patch": PATCH_FOR_ANOTHER}, "", ["error: patch failed: toy/math.py:4", *REJECTED]),
+        (f"echo '(' >> {SITE}/bare.py\n", {}, "", ["a changed file is no longer valid Python", "bare.py: '(' was"]),
     ],
     ids=[
         "patch for another version",
@@ -296,6 +307,8 @@ REJECTED = ["the script succeeded, but a patch was rejected:", "patches:` in mod
         "failure masked",
         "failure hidden",
         "git's failure masked",
+        "git's try failed, and nothing was applied",
+        "a script that breaks a source without bytecode",
     ],
 )
 def test_a_patch_that_does_not_do_its_work_fails_the_build(
