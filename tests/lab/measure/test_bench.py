@@ -60,8 +60,8 @@ def figures(outcome: Outcome, name: str) -> dict[int, tuple[float, ...]]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_throughput_at_depth_and_acceptance(environ: dict[str, str]) -> None:
-    # A prompt that took no time at all would be left out beside the latency.
-    behaviour = Behaviour(context=4096, drafts=1, token=0.01, prompt_character=0.0002)
+    # A prompt that takes less time than the latency varies on a busy machine would be left out.
+    behaviour = Behaviour(context=4096, drafts=1, token=0.01, prompt_character=0.0005)
     heard: list[object] = []
     with serving(behaviour) as served:
         done = bench.measure_bench(served, SMALL, {**environ, "HTTP_PROXY": "http://127.0.0.1:9"}, heard.append)
