@@ -53,7 +53,7 @@ def read_plain_file(path: Path | str, largest: int) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise _no_file(path)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            content = file.read() if status.st_size <= largest else b""
+            content = file.read(largest + 1) if status.st_size <= largest else b""
     finally:
         os.close(descriptor)
     if max(len(content), status.st_size) > largest:

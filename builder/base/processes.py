@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
 
 if TYPE_CHECKING:
+    from collections import deque
     from queue import SimpleQueue
 
+N = TypeVar("N")
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -56,23 +58,34 @@ def read_ahead(stream: IO[str]) -> Iterator[str]:
     return iter(lines.get, None)
 
 
-def in_threads(tasks: Mapping[str, Callable[[], T]]) -> SimpleQueue[tuple[str, T | BaseException]]:
-    """Starts each task in a thread of its own. The queue gets the name of each task that ends, with its result or
-    error. The end of the process does not wait for unfinished tasks."""
+def _in_threads(waiting: deque[tuple[N, Callable[[], T]]], at_once: int) -> SimpleQueue[tuple[N, T | BaseException]]:
+    """Starts threads that take the named tasks from ``waiting`` until it is empty. The queue gets the name of each task
+    that ends, with its result or error. The end of the process does not wait for unfinished tasks."""
     from queue import SimpleQueue
     from threading import Thread
 
-    ended: SimpleQueue[tuple[str, T | BaseException]] = SimpleQueue()
+    ended: SimpleQueue[tuple[N, T | BaseException]] = SimpleQueue()
 
-    def run(name: str, task: Callable[[], T]) -> None:
-        try:
-            ended.put((name, task()))
-        except BaseException as error:  # noqa: BLE001 - the thread that waits decides
-            ended.put((name, error))
+    def run() -> None:
+        with suppress(IndexError):
+            while True:
+                name, task = waiting.popleft()
+                try:
+                    ended.put((name, task()))
+                except BaseException as error:  # noqa: BLE001 - the thread that waits decides
+                    ended.put((name, error))
 
-    for each in tasks.items():
-        Thread(target=run, args=each, daemon=True).start()
+    for _ in range(min(at_once, len(waiting))):
+        Thread(target=run, daemon=True).start()
     return ended
+
+
+def in_threads(tasks: Mapping[str, Callable[[], T]]) -> SimpleQueue[tuple[str, T | BaseException]]:
+    """Starts all tasks at once. The queue gets the name of each task that ends, with its result or error. The end of
+    the process does not wait for unfinished tasks."""
+    from collections import deque
+
+    return _in_threads(deque(tasks.items()), len(tasks))
 
 
 def in_parallel(work: Callable[[S], T], items: Iterable[S], at_once: int) -> Iterator[T]:
@@ -80,24 +93,13 @@ def in_parallel(work: Callable[[S], T], items: Iterable[S], at_once: int) -> Ite
     After an error or ^C, no further item begins, and nothing waits for the items that have begun, as a pool of
     `concurrent.futures` would."""
     from collections import deque
-    from queue import SimpleQueue
-    from threading import Thread
+    from functools import partial
 
-    waiting = deque(enumerate(items))
+    waiting: deque[tuple[int, Callable[[], T]]] = deque(
+        (number, partial(work, item)) for number, item in enumerate(items)
+    )
     count = len(waiting)
-    ended: SimpleQueue[tuple[int, T | BaseException]] = SimpleQueue()
-
-    def run() -> None:
-        with suppress(IndexError):
-            while True:
-                number, item = waiting.popleft()
-                try:
-                    ended.put((number, work(item)))
-                except BaseException as error:  # noqa: BLE001 - the caller gets it
-                    ended.put((number, error))
-
-    for _ in range(min(at_once, count)):
-        Thread(target=run, daemon=True).start()
+    ended = _in_threads(waiting, at_once)
     results: dict[int, T | BaseException] = {}
     try:
         for number in range(count):

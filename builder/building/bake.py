@@ -181,9 +181,9 @@ def bake_images(
     for address in sorted(each for each in addresses if each.startswith("file:")):  # BuildKit cannot reach these
         replaced[address] = _from_mirror(project, address, work.path / f"tree-{len(replaced)}")
     config = configuration.load_configuration(project)
-    common["cache"] = config.required_registry() if config.cache else ""
+    cache = config.required_registry() if config.cache else ""
     while True:
-        targets = _targets(jobs, common, replaced, bases)
+        targets = _targets(jobs, common, replaced, bases, cache)
         bake_file = plan_bake.dump_bake({"target": _with_logins(targets, work, logins)})
         files.write_plain_file(work.path / engine_bake.BAKE_FILE, bake_file.encode())
         try:
@@ -247,11 +247,15 @@ def _from_mirror(project: Project, address: str, folder: Path, gone: TreeGoneErr
 
 
 def _targets(
-    jobs: Sequence[BakeJob], common: Mapping[str, Any], replaced: Mapping[str, str], bases: Mapping[str, str]
+    jobs: Sequence[BakeJob],
+    common: Mapping[str, Any],
+    replaced: Mapping[str, str],
+    bases: Mapping[str, str],
+    cache: str,
 ) -> dict[str, Any]:
     """The targets of all jobs, made distinct by a number, with the ``common`` arguments, secrets and contexts; some
-    contexts are ``replaced`` by folders, and the ``bases`` come from elsewhere. Each job has a cache of its own in the
-    registry ``common["cache"]``, which may be empty."""
+    contexts are ``replaced`` by folders, and the ``bases`` come from elsewhere. If ``cache`` names a registry, each job
+    has a cache of its own there."""
     targets: dict[str, Any] = {}
     for number, job in enumerate(jobs, start=1):
         renamed = {
@@ -273,8 +277,8 @@ def _targets(
                 "secret": [*packages, *common["secret"]],
                 "args": {**target.get("args", {}), **common["args"]},
             }
-        if registry := common["cache"]:  # the build continues if it does not answer
-            place = f"type=registry,ref={registry}/{job.definition.lower()}:buildcache"
+        if cache:  # the build continues if the registry does not answer
+            place = f"type=registry,ref={cache}/{job.definition.lower()}:buildcache"
             own = {"cache-from": [place], "cache-to": [f"{place},mode=max,ignore-error=true"]}
             targets[renamed[plan_bake.TARGET]] |= own
     return targets

@@ -49,7 +49,7 @@ def logs(
             raise click.UsageError("--report cannot be combined with --follow or --tail")
         name, text = commands.crash_report.crash_report(context.workspace(), what, node)
         if report != "-":
-            commands.crash_report.write_report(Path(report), text)
+            Path(report).write_text(text, encoding="utf-8")
             print_result(f"{report} contains the report on {name}; read the report before you post it")
             return
         lines: Iterable[str] = text.splitlines()

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -214,7 +213,3 @@ def _names(project: Project, environ: Mapping[str, str]) -> dict[str, str]:
                 login = urlsplit(node.engine)
                 names |= {login.hostname or "": f"ADDRESS{number}", login.username or "": "USER"}
     return {name: mark for name, mark in names.items() if len(name) > 2 and name not in _COMMON}
-
-
-def write_report(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

@@ -426,8 +426,7 @@ def _remove_compiled(workspace: Workspace, pruning: PrunePlan) -> tuple[tuple[Im
 
 def _prune_cache(workspace: Workspace, before: Iterable[bake_run.CacheRecord]) -> int:
     lock = lock_file.read_lock(workspace.project.lock)
-    names = [name for name, image in lock.numbered() if image.pruned]
-    gone = retention.dockerfile_text(workspace.project, names)
+    gone = retention.dockerfile_text(workspace.project, [name for name, image in lock.numbered() if image.pruned])
     kept = retention.dockerfile_text(workspace.project, [name for name, image in lock.numbered() if not image.pruned])
     after = bake_run.settled_records(workspace.engine)
     return bake_run.remove_build_cache(workspace.engine, retention.removable_records(before, after, gone, kept))

@@ -291,7 +291,8 @@ _REMEDY = (
     "publish larger files as a Python package and name it in `packages`, or download them in a script with"
     " `network: true`"
 )
-# Zip: the system whose entries have file modes.
+# Zip: the flag of an encrypted entry, and the system whose entries have file modes.
+_ENCRYPTED = 0x1
 _UNIX = 3
 _KIND, _LINK = 0o170000, 0o120000
 _CRLF = "its lines end in CRLF, but a shell reads the CR as a part of the last word; save the file with LF (`dos2unix`)"
@@ -442,6 +443,8 @@ def _unfit_entry(entry: zipfile.ZipInfo, mode: int, room: int) -> str:
         return "a path that leaves the mod's folder"
     if mode & _KIND == _LINK:
         return "a link; a mod in a zip contains plain files only"
+    if entry.flag_bits & _ENCRYPTED:
+        return "the file is encrypted; create the zip again without a password"
     return _too_large(entry.file_size, room)
 
 

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 from builder.base.values import dataclass
 
@@ -29,6 +29,9 @@ NAME = "model.safetensors.index.json"
 """The index of a checkpoint with several files, which maps tensors to files."""
 LARGEST_INDEX = 64 << 20
 
+# Besides its name, a tensor has three keys, and its lengths as values. Parsing more JSON would take gigabytes of
+# memory.
+_MOST_NAMES, _MOST_VALUES = 5 * MOST_TENSORS, 30 * MOST_TENSORS
 _LARGEST_FILE = 1 << 53
 _MOST_DIMENSIONS = 16
 
@@ -114,8 +117,14 @@ def written(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> tuple[bytes,
 def _object(text: bytes) -> dict[str, Any]:
     if not text.startswith(b"{"):
         raise HeaderError("its header is not a JSON object")
+    for what, most, count in (
+        ("names", _MOST_NAMES, text.count(b":")),
+        ("values", _MOST_VALUES, text.count(b",") + text.count(b"[") + text.count(b"{")),
+    ):
+        if count > most:
+            raise HeaderError(f"its header has {count:,} {what}, but at most {most:,} are read")
     try:
-        data = json.loads(text.decode(), object_pairs_hook=_without_repetition)
+        data = json.loads(text.decode(), object_pairs_hook=_without_repetition, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise HeaderError("its header is not JSON") from None
     return dict(data)
@@ -130,6 +139,10 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise HeaderError(f"its header has {_shown(name)} twice")
         data[name] = value
     return data
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise HeaderError(f"its header contains {text}, which is not valid JSON")
 
 
 def _tensor(name: str, entry: Any, start: int) -> StoredTensor:

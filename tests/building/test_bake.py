@@ -71,14 +71,14 @@ def test_what_has_a_login_is_a_secret(address: str, is_secret: bool) -> None:
 def test_each_image_of_a_build_has_its_own_cache_in_the_registry(tmp_path: Path) -> None:
     work = WorkFolder("w", tmp_path, "")
     jobs = [bake.BakeJob(name, {"image": {"context": "."}}, work) for name in ("small", "TF5")]
-    common = {"args": {}, "secret": [], "contexts": {}, "cache": "registry.lan/ann"}
-    targets = bake._targets(jobs, common, {}, {})
+    common: dict[str, object] = {"args": {}, "secret": [], "contexts": {}}
+    targets = bake._targets(jobs, common, {}, {}, "registry.lan/ann")
     places = [f"type=registry,ref=registry.lan/ann/{name}:buildcache" for name in ("small", "tf5")]
     assert [target["cache-from"] for target in targets.values()] == [[place] for place in places]
     assert [target["cache-to"] for target in targets.values()] == [
         [f"{place},mode=max,ignore-error=true"] for place in places
     ]
-    assert not any("cache" in key for key in bake._targets(jobs, {**common, "cache": ""}, {}, {})["small-1"])
+    assert not any("cache" in key for key in bake._targets(jobs, common, {}, {}, "")["small-1"])
 
 
 # The times of steps, stored from build to build.

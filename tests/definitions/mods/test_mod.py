@@ -424,7 +424,7 @@ def test_an_encrypted_entry_is_refused(tmp_path: Path) -> None:
         content = content[:start] + bytes([content[start] | 1]) + content[start + 1 :]
     (tmp_path / "m.zip").write_bytes(content)
     assert zip_problems(tmp_path / "m.zip") == [
-        "mods/m.zip:1:1: this zip file cannot be read: File 'x' is encrypted, password required for extraction"
+        "mods/m.zip/x:1:1: the file is encrypted; create the zip again without a password"
     ]
 
 
