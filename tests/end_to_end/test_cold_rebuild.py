@@ -57,5 +57,5 @@ def test_a_number_comes_back_the_same_without_any_cache(
     index.write_text(text.replace(package[2], "0" * 64))
     prune("--filter", "type=regular")
     error = run_command(project, "rebuild", f"{repository}:1", code=6).stderr
-    assert "no archive has them any more" in error
+    assert "which no archive has any more" in error
     assert f"curl={package[1]}" in error
