@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 
 
 _SHORTEST_SECRET = 8  # `--api-key EMPTY` is not a secret
+# Options of a server without HTTP, and what else helps.
+_NO_HTTP = {
+    "ssl-certfile": "; for HTTPS, put a proxy in front of the server",
+    "uds": "; for a socket, put a proxy in front of the server",
+    "grpc": "",
+    "headless": "; builder adds it on every machine but the first",
+}
 
 
 def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
@@ -70,10 +77,12 @@ def _not_inside(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
 
 def _unreachable(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """A problem for each option with which no health check would ever reach the server."""
-    for used in command.options(words):
-        if command.name_of(used.option) in {"ssl-certfile", "uds"}:
-            advice = f"remove {used.option}; for HTTPS, put a proxy in front of the server"
-            yield Problem(command.of_text(recipe, used.option), f"builder reaches servers by HTTP at a port: {advice}")
+    for word in words:
+        written = word.partition("=")[0]
+        name = command.name_of(written) if written.startswith("--") else ""
+        if name in _NO_HTTP:
+            advice = f"remove {written}{_NO_HTTP[name]}"
+            yield Problem(command.of_text(recipe, written), f"builder reaches servers by HTTP at a port: {advice}")
 
 
 def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
