@@ -362,11 +362,13 @@ def find_launch_problems(
 
 def template_of_image(recipe: Recipe, rendered: ServeCommand) -> UsedOption | None:
     """The option with which ``recipe`` names a chat template that must be in its image. None if the recipe names no
-    template, contains its text, or mounts it."""
+    template, contains its text, mounts it, or makes it in its command."""
     used = _options(rendered).get("chat-template")
     value = used.value if used else None
     # vLLM also accepts the text of a template, which contains braces or line breaks.
     if not value or re.search(r"[{}\n]", value) or not re.search(r"[./]", value):
+        return None
+    if re.search(rf"(?<!chat-template)(?<!chat_template)[\s=>]['\"]?{re.escape(value)}", recipe.command):
         return None
     name = value.rpartition("/")[2]
     beside = any(target.rpartition("/")[2] == name or target in _WORKSPACES for target in _targets(recipe))

@@ -364,6 +364,19 @@ def test_a_template_that_nothing_brings(project: Project, mods: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "step", ["cat > /t/x.jinja <<'E'\nhello\nE", "curl -fo /t/x.jinja https://h/x", "cp a /t/x.jinja"]
+)
+def test_a_template_that_the_command_makes(project: Project, step: str) -> None:
+    served = "vllm serve Org/M --chat-template /t/x.jinja"
+    for before, count in ((step, 0), ("true", 1)):
+        lines = "\n  ".join([*before.splitlines(), served])
+        loaded = load(project, f"{HEAD}command: |\n  {lines}\n")
+        facts = recipe_problems.image_facts(project, loaded)
+        wrong, told = recipe_problems.find_launch_problems(loaded, command.render_command(loaded, {}), facts)
+        assert ["template /t/x.jinja" in each.message for each in (*wrong, *told)] == [True] * count
+
+
+@pytest.mark.parametrize(
     ("head", "template"),
     [
         ("container: small\nmods: [template]", "chat.jinja"),
