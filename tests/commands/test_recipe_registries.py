@@ -176,6 +176,8 @@ def test_every_shipped_registry_has_an_address_that_is_taken(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_a_recipe_of_vllm_says_where_each_line_is_from(registries: Registries) -> None:
     assert registries.add("vllm:House/Garden-27B") == ("garden-27b",)
+    asked = [request for request in registries.server.requests if request.startswith("POST")]
+    assert len(asked) == 5  # branches and tags, HEAD, the commit, and two for the contents of all files
     made = registries.read("garden-27b")
     rendered = command.render_command(made, {})
     # The argv and the environment of their own src/lib/command-synthesis.js.

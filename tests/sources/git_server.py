@@ -216,7 +216,9 @@ class Repository:
             else:
                 stream += [f"M {(modes or {}).get(name, '100644')} inline {quoted}\n".encode(), _data(content)]
         # One process for all files: a process for each file took most of the time of these tests.
-        return self.git("fast-import", "--quiet", "--force", "--done", given=b"".join([*stream, b"get-mark :1\ndone\n"]))
+        return self.git(
+            "fast-import", "--quiet", "--force", "--done", given=b"".join([*stream, b"get-mark :1\ndone\n"])
+        )
 
 
 def _data(content: str | bytes) -> bytes:
