@@ -203,7 +203,7 @@ class Repository:
         modes: Mapping[str, str] | None = None,
     ) -> str:
         """Commits ``files`` (None removes one) on top of ``ref``, or of ``parent``, and moves ``ref`` there; ``modes``
-        are those of others than plain files, by name."""
+        are those of others than plain files, by name. The content of a submodule is its commit."""
         self.minutes += 1
         parent = parent or self.git("for-each-ref", "--format=%(objectname)", ref)
         who = f"{AUTHOR['GIT_AUTHOR_NAME']} <{AUTHOR['GIT_AUTHOR_EMAIL']}> {self._moment}"
@@ -211,10 +211,13 @@ class Repository:
         stream += [f"from {parent}\n".encode()] if parent else []
         for name, content in files.items():
             quoted = json.dumps(name, ensure_ascii=False)
+            mode = (modes or {}).get(name, "100644")
             if content is None:
                 stream.append(f"D {quoted}\n".encode())
+            elif mode == mirror.SUBMODULE_MODE:
+                stream.append(f"M {mode} {content!s} {quoted}\n".encode())
             else:
-                stream += [f"M {(modes or {}).get(name, '100644')} inline {quoted}\n".encode(), _data(content)]
+                stream += [f"M {mode} inline {quoted}\n".encode(), _data(content)]
         # One process for all files: a process for each file took most of the time of these tests.
         return self.git(
             "fast-import", "--quiet", "--force", "--done", given=b"".join([*stream, b"get-mark :1\ndone\n"])

@@ -701,15 +701,9 @@ def test_setuptools_scm_makes_the_same_version(tmp_path: Path) -> None:
 
 def add(repository: Repository, entries: dict[str, tuple[str, str]]) -> str:
     """A commit on main with entries of any mode: path -> mode, and content or (for a submodule) commit."""
-    commit = repository.commit("refs/heads/main", "Start", {})
-    lines = ""
-    for path, (mode, content) in entries.items():
-        name = content if mode == "160000" else repository.git("hash-object", "-w", "--stdin", given=content.encode())
-        lines += f"{mode} {name}\t{path}\n"
-    repository.git("update-index", "--index-info", given=lines.encode())
-    commit = repository.git("commit-tree", repository.git("write-tree"), "-p", commit, given=b"All of it")
-    repository.git("update-ref", "refs/heads/main", commit)
-    return commit
+    contents: dict[str, str | bytes | None] = {path: content for path, (_, content) in entries.items()}
+    modes = {path: mode for path, (mode, _) in entries.items()}
+    return repository.commit("refs/heads/main", "All of it", contents, modes=modes)
 
 
 def gitmodules(**urls: str) -> tuple[str, str]:
