@@ -52,12 +52,14 @@ def find_commit(repository: GitRepository, ref: str) -> tuple[str, tuple[str, ..
 
 
 @mirror.under_lock
-def read_foreign_files(repository: GitRepository, commit: str, path: str) -> tuple[PlainFile, ...]:
-    """Returns the file ``path`` of ``commit``, or all files below that folder, sorted by path. A link to another of
-    these files becomes a copy. Raises SourceError with all refused entries: links that lead out, submodules, invalid
-    names, content that is too large, and pointers to Git LFS."""
+def read_foreign_files(repository: GitRepository, commit: str, *paths: str) -> tuple[PlainFile, ...]:
+    """Returns the files of ``commit`` at or below these ``paths`` (``""`` is the whole tree), sorted. Their own paths
+    are relative to the folder that contains all of them. A link to another of these files becomes a copy. Raises
+    SourceError with all refused entries: links that lead out, submodules, invalid names, content that is too large, and
+    pointers to Git LFS."""
     mirror.ensure_commit(repository, commit)
-    entries = {each.path: each for each in mirror.tree_entries(repository, commit, *([path] if path else []))}
+    entries = {each.path: each for each in mirror.tree_entries(repository, commit, *filter(None, paths))}
+    path = posixpath.commonpath(paths)
     if len(entries) > MOST_FILES:
         there = f"{repository.address.url} has {len(entries):,} files in {path or 'it'}"
         raise SourceError(f"{there}; at most {MOST_FILES:,} are copied")
@@ -71,8 +73,8 @@ def read_foreign_files(repository: GitRepository, commit: str, path: str) -> tup
     _refuse(repository, wrong)
     mirror.ensure_blobs(repository, (entry.blob for entry in entries.values()))
     _refuse(repository, _too_large(repository, entries))
-    blobs = {name: ["cat-file", "blob", entry.blob] for name, entry in entries.items()}
-    contents = {name: run_checked(repository, command).output for name, command in blobs.items()}
+    blobs = mirror.read_blobs(repository, (entry.blob for entry in entries.values()))
+    contents = {name: blobs[entry.blob] for name, entry in entries.items()}
     sources = {name: _followed(name, entries, contents, path) for name in entries}
     outside = {name: contents[name][:80].decode("utf-8", "replace") for name in entries if sources[name] is None}
     wrong = {name: f"a link to {printable(to)}, which is not a file in the folder" for name, to in outside.items()}

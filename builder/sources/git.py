@@ -383,7 +383,7 @@ def run_checked(
     """Runs git like `run_local`. Raises DamagedError if the mirror is damaged, SourceError if the disk is full."""
     result = run_local(repository, arguments, stdin, environ=environ)
     if result.status:
-        raise _damaged(repository, result)
+        raise damaged(repository, result.stderr)
     return result
 
 
@@ -410,7 +410,7 @@ def run_remote(
             raise SourceError(message, hint="check the address: no repository of source code is that large")
         kind, error = classify(result.stderr + timed_out, url, tries=tries)
         if kind == "other" and run_local(repository, ["rev-list", "--quiet", "--all"]).status:
-            raise _damaged(repository, result)
+            raise damaged(repository, result.stderr)
         if kind != TRANSIENT or url in _SILENT or tries > len(PAUSES):
             if kind == TRANSIENT:
                 _SILENT.add(url)
@@ -424,11 +424,12 @@ def _limited(command: list[str], seconds: float | None) -> list[str]:
     return ["timeout", "--foreground", "--kill-after=5", f"{seconds:g}", *command] if seconds else command
 
 
-def _damaged(repository: GitRepository, result: GitResult) -> SourceError:
-    kind, error = classify(result.stderr, repository.address.url)
+def damaged(repository: GitRepository, stderr: str) -> SourceError:
+    """The error for what git says of a mirror that it cannot read."""
+    kind, error = classify(stderr, repository.address.url)
     if kind == "local":
         return error
-    message = f"the mirror of {repository.address.url} in {repository.path} is damaged: {shorten(result.stderr)}"
+    message = f"the mirror of {repository.address.url} in {repository.path} is damaged: {shorten(stderr)}"
     return DamagedError(message, hint=f"delete {repository.path}: builder fetches the mirror again when needed")
 
 

@@ -52,7 +52,9 @@ def test_a_lost_lock_comes_back_as_it_was(lived: Project, builder: Command, repo
     assert builder("build", "chat").stdout.startswith(f"already built as {repository}:3\n")
 
 
-def test_what_nothing_tells_of_is_moved_away_to_begin_anew(small: Project, builder: Command, repository: str) -> None:
+def test_a_new_project_begins_where_nothing_tells_of_the_old_one(
+    small: Project, builder: Command, repository: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     projects.write(small.builds / "gone/1/bake.json", "{}")
     output = builder("lock", "--recover", code=1).stderr
     assert "move the folders in builds/ to another place" in output
@@ -60,11 +62,7 @@ def test_what_nothing_tells_of_is_moved_away_to_begin_anew(small: Project, build
     builder("build", "chat")
     assert [*lock_file.read_lock(small.lock).images[repository].numbers] == [1]
 
-
-def test_a_clone_builds_with_its_lock_and_without_builds_as_a_new_project(
-    small: Project, builder: Command, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    builder("build", "chat")
+    # A clone builds with its lock, and without its lock and builds/ as a new project.
     clone = Project(tmp_path_factory.mktemp("clone") / "clone")
     shutil.copytree(small.root, clone.root, ignore=shutil.ignore_patterns(".builder", ".images.lock*"))
     assert "already built as" in builder("--project", str(clone.root), "build", "chat").stdout

@@ -320,11 +320,23 @@ def test_a_file_is_read_as_it_was_and_only_once_fetched(vllm: Vllm) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "path", ["nothing.txt", "vllm", "requirements/", "*", "../VERSION", "/etc/passwd", "vllm/../../x"]
-)
-def test_what_is_no_file_there_is_none(vllm: Vllm, path: str) -> None:
-    assert mirror.read_files(vllm.source, vllm.history.main, [path]).get(path) is None
+def test_one_git_reads_all_files_byte_for_byte(vllm: Vllm) -> None:
+    files = {"empty": b"", "again": b"", "lines": b"a\n\nb", "bytes": bytes(range(256)), "large": b"x\n" * 100_000}
+    commit = vllm.history.repository.commit("refs/heads/main", "Files", files)
+    assert mirror.read_files(vllm.source, commit, files) == files
+    tree = vllm.git("rev-parse", f"{commit}^{{tree}}")
+    with pytest.raises(DamagedError, match=f"{tree} is tree"):
+        mirror.read_blobs(vllm.source, [tree])
+    with pytest.raises(DamagedError, match="damaged"):
+        mirror.read_blobs(vllm.source, ["1" * 40])
+
+
+@pytest.mark.slow
+def test_what_is_no_file_there_is_none(vllm: Vllm) -> None:
+    paths = ["nothing.txt", "vllm", "requirements/", "*", "../VERSION", "/etc/passwd", "vllm/../../x"]
+    assert mirror.read_files(vllm.source, vllm.history.main, paths) == {}
+    for path in paths:
+        assert mirror.read_files(vllm.source, vllm.history.main, [path]) == {}, path
 
 
 @pytest.mark.slow
@@ -689,15 +701,9 @@ def test_setuptools_scm_makes_the_same_version(tmp_path: Path) -> None:
 
 def add(repository: Repository, entries: dict[str, tuple[str, str]]) -> str:
     """A commit on main with entries of any mode: path -> mode, and content or (for a submodule) commit."""
-    commit = repository.commit("refs/heads/main", "Start", {})
-    lines = ""
-    for path, (mode, content) in entries.items():
-        name = content if mode == "160000" else repository.git("hash-object", "-w", "--stdin", given=content.encode())
-        lines += f"{mode} {name}\t{path}\n"
-    repository.git("update-index", "--index-info", given=lines.encode())
-    commit = repository.git("commit-tree", repository.git("write-tree"), "-p", commit, given=b"All of it")
-    repository.git("update-ref", "refs/heads/main", commit)
-    return commit
+    contents: dict[str, str | bytes | None] = {path: content for path, (_, content) in entries.items()}
+    modes = {path: mode for path, (mode, _) in entries.items()}
+    return repository.commit("refs/heads/main", "All of it", contents, modes=modes)
 
 
 def gitmodules(**urls: str) -> tuple[str, str]:
