@@ -107,6 +107,10 @@ def test_an_image_that_the_engine_lacks_becomes_neither_current_nor_paired(
         assert f"{repository}:1 is missing from this engine" in builder(*arguments, code=7).stderr
     assert stocked.lock.read_bytes() == before
     assert latest(endpoint, repository) == ["3"]
+    images.remove_image(endpoint, f"{repository}:3")
+    lost = builder("rollback", "small", "--to", "3", "--force", code=7).stderr
+    assert f"small is at number 3, but this engine lacks {repository}:3" in lost
+    assert f"`builder rebuild {repository}:3`" in lost
 
 
 def test_a_bad_image_becomes_current_or_paired_only_by_force(
