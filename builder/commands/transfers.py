@@ -61,15 +61,15 @@ def push_images(workspace: Workspace, texts: tuple[str, ...]) -> Iterator[Pushed
 
 def push_image(workspace: Workspace, target: named_registry.Registry, lock: Lock, name: ImageName) -> PushedImage:
     """Pushes an image with its compile caches, points ``latest`` at the current number, and records the digest."""
-    repository = lock.images[name.repository]
-    recorded = repository.numbers[name.number]
+    recorded = lock.images[name.repository].numbers[name.number]
     digest, already = named_registry.push(workspace.engine, target, name, recorded, workspace.report)
     if recorded.digest != digest:
         with images_lock.transaction(workspace) as transaction:
             if image := transaction.lock.image(name):  # the number is still in images.lock
                 transaction.commit(transaction.lock.with_image(name, replace(image, digest=digest)))
     latest = False
-    if repository.current == name.number:
+    now = lock_file.read_project_lock(workspace.project)  # a push takes minutes, in which a rollback may move `latest`
+    if name.repository in now.images and now.images[name.repository].current == name.number:
         try:
             latest = named_registry.set_latest(workspace.engine, target, name, digest, workspace.report)
         except TransferError as error:

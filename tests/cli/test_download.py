@@ -361,6 +361,7 @@ def test_a_hub_that_does_not_work(machine: Machine) -> None:
     assert "http://127.0.0.1:9 does not answer" in output
     assert "HF_ENDPOINT" in output
     assert "pass" not in output
+    assert "HF_ENDPOINT is not an address: Invalid IPv6 URL" in machine.refuse("chat", code=2, HF_ENDPOINT="http://[x")
 
 
 def test_names_that_would_leave_the_cache_are_refused(machine: Machine) -> None:

@@ -97,7 +97,8 @@ def test_doctor_names_every_thing_that_is_wrong(
     assert (
         f"dockerfiles/small/Dockerfile.j2:{template.read_text(encoding='utf-8').count(chr(10))}:1: template: " in output
     )
-    nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"}
+    nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/nothing.sock", "HTTPS_PROXY": "http://[::1", "NO_PROXY": "a,[::1"}
+    assert "error    proxy:         HTTPS_PROXY is not an address" in builder("doctor", code=1, environ=nowhere).stdout
     assert "error    engine:" in builder("doctor", code=1, environ=nowhere).stdout
     small.lock.write_text("<<<<<<< ours\n", encoding="utf-8")
     assert "error    images.lock:   images.lock:1:" in builder("doctor", code=1).stdout
