@@ -375,12 +375,13 @@ def _fetch_files(repository: GitRepository, commit: str) -> tuple[Submodule, ...
 
 def check_out(repository: GitRepository, commit: str, folder: Path, submodules: Path | None = None) -> None:
     """Writes the files of ``commit`` and of its submodules, which `preserve` fetched, into ``folder``. Needs no
-    network. Raises SourceError if the mirror lacks one."""
+    network. Raises SourceError if the mirror lacks one, UnsafePathError if a link would take a submodule elsewhere: git
+    also reads trees in which a link and a folder have the same name."""
     submodules = submodules or repository.path.parent / _SUBMODULES
     if not repository.path.exists():
         raise SourceError(f"there is no mirror of {repository.address.url}")
     for path, url, pinned in _write_files(repository, commit, folder):
-        check_out(locate(submodules, url), pinned, folder / path, submodules)
+        check_out(locate(submodules, url), pinned, below_project(folder, folder / path), submodules)
 
 
 @under_lock
@@ -439,6 +440,7 @@ def _submodules(repository: GitRepository, commit: str) -> tuple[Submodule, ...]
         (path, absolute_url(repository.address.url, url), links[path])
         for key, path in values.items()
         if key.startswith("submodule.") and key.endswith(".path") and path in links
+        if values.get(f"{key.removesuffix('.path')}.update") != "none"  # neither git nor BuildKit fetches it
         if (url := values.get(f"{key.removesuffix('.path')}.url", ""))
     )
 
