@@ -25,6 +25,7 @@ from builder.lock.model import GitPin
 from builder.sources import git
 from builder.sources.git import (
     ANSWER_SECONDS,
+    SUBMODULE_MODE,
     DamagedError,
     GitRepository,
     MissingError,
@@ -457,7 +458,6 @@ def absolute_url(parent: str, url: str) -> str:
 
 
 PINS = "refs/builder/pins"
-SUBMODULE_MODE = "160000"  # of an entry in a tree
 ALL_TAGS = "+refs/tags/*:refs/tags/*"
 _UPSTREAM = "source"  # the name of the remote; the user's configuration may have settings for `origin`
 _QUIETLY = ["--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head", "--recurse-submodules=no"]
