@@ -36,6 +36,7 @@ def naming(path: Path) -> Iterator[None]:
 # Reading a file that anyone may have put there: links, pipes, devices and files that are too large are refused.
 
 _STATE = ".builder"
+LONGEST_NAME = 255  # bytes, on every file system
 
 
 def read_plain_file(path: Path | str, largest: int) -> bytes:

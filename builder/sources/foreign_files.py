@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from builder.base.errors import SourceError, UsageError
 from builder.base.tar_stream import is_unsafe
 from builder.base.words import shell_word
-from builder.definitions.mod import LARGEST_FILE, LARGEST_MOD, MOST_FILES, PlainFile, unfit_name
+from builder.definitions.mod import BOTH, LARGEST_FILE, LARGEST_MOD, MOST_FILES, PlainFile, folders_of, unfit_name
 from builder.definitions.source_patches import LARGEST_PATCH
 from builder.sources import mirror, patches
 from builder.sources.git import (
+    SUBMODULE_MODE,
     GitRepository,
     GitResult,
     printable,
@@ -63,11 +64,10 @@ def read_foreign_files(repository: GitRepository, commit: str, *paths: str) -> t
     if len(entries) > MOST_FILES:
         there = f"{repository.address.url} has {len(entries):,} files in {path or 'it'}"
         raise SourceError(f"{there}; at most {MOST_FILES:,} are copied")
-    folders = {name[:end] for name in entries for end, letter in enumerate(name) if letter == "/"}
-    wrong = dict.fromkeys(folders & set(entries), "both a file and a folder")
+    wrong = dict.fromkeys(folders_of(entries) & set(entries), BOTH)
     for name, entry in entries.items():
         is_file = entry.mode in _PLAIN or entry.mode == _LINK
-        kind = "" if is_file else "a submodule" if entry.mode == mirror.SUBMODULE_MODE else "not a plain file"
+        kind = "" if is_file else "a submodule" if entry.mode == SUBMODULE_MODE else "not a plain file"
         if reason := _unfit_path(name) or kind:
             wrong[name] = reason
     _refuse(repository, wrong)
@@ -319,7 +319,7 @@ def _refuse_submodules(
 ) -> None:
     """Raises SourceError if a submodule, or another repository inside, differs from the commit."""
     raw = _git(folder, "diff-tree", "-r", "--raw", "--no-renames", commit, tree, environ=environ).splitlines()
-    moved = [line.partition("\t")[2] for line in raw if mirror.SUBMODULE_MODE in line[: len(":160000 160000")]]
+    moved = [line.partition("\t")[2] for line in raw if SUBMODULE_MODE in line[: len(":160000 160000")]]
     status = _checked(folder, "status", "--porcelain=v2", "--ignore-submodules=untracked", settings=settings)
     states = status.text.splitlines()
     # The third field describes a submodule: its commit, its tracked files, its untracked files.

@@ -25,6 +25,7 @@ from builder.lock.model import GitPin
 from builder.sources import git
 from builder.sources.git import (
     ANSWER_SECONDS,
+    SUBMODULE_MODE,
     DamagedError,
     GitRepository,
     MissingError,
@@ -377,12 +378,13 @@ def _fetch_files(repository: GitRepository, commit: str) -> tuple[Submodule, ...
 
 def check_out(repository: GitRepository, commit: str, folder: Path, submodules: Path | None = None) -> None:
     """Writes the files of ``commit`` and of its submodules, which `preserve` fetched, into ``folder``. Needs no
-    network. Raises SourceError if the mirror lacks one."""
+    network. Raises SourceError if the mirror lacks one, UnsafePathError if a link would take a submodule elsewhere: git
+    also reads trees in which a link and a folder have the same name."""
     submodules = submodules or repository.path.parent / _SUBMODULES
     if not repository.path.exists():
         raise SourceError(f"there is no mirror of {repository.address.url}")
     for path, url, pinned in _write_files(repository, commit, folder):
-        check_out(locate(submodules, url), pinned, folder / path, submodules)
+        check_out(locate(submodules, url), pinned, below_project(folder, folder / path), submodules)
 
 
 @under_lock
@@ -441,6 +443,7 @@ def _submodules(repository: GitRepository, commit: str) -> tuple[Submodule, ...]
         (path, absolute_url(repository.address.url, url), links[path])
         for key, path in values.items()
         if key.startswith("submodule.") and key.endswith(".path") and path in links
+        if values.get(f"{key.removesuffix('.path')}.update") != "none"  # neither git nor BuildKit fetches it
         if (url := values.get(f"{key.removesuffix('.path')}.url", ""))
     )
 
@@ -457,7 +460,6 @@ def absolute_url(parent: str, url: str) -> str:
 
 
 PINS = "refs/builder/pins"
-SUBMODULE_MODE = "160000"  # of an entry in a tree
 ALL_TAGS = "+refs/tags/*:refs/tags/*"
 _UPSTREAM = "source"  # the name of the remote; the user's configuration may have settings for `origin`
 _QUIETLY = ["--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head", "--recurse-submodules=no"]

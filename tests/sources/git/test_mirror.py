@@ -802,6 +802,47 @@ def test_a_submodule_that_cannot_be_had_is_said_and_keeps_the_tree_from_being_us
 
 
 @pytest.mark.slow
+def test_a_submodule_that_git_skips_is_not_fetched(vllm: Vllm, tmp_path: Path) -> None:
+    mode, text = gitmodules(x="/etc")
+    entries = {".gitmodules": (mode, f"{text}\tupdate = none\n"), "3rdparty/x": ("160000", "c" * 40)}
+    commit = add(make_repository(vllm.server.root / "top.git"), entries | {"t": ("100644", "top\n")})
+    top = mirror.locate(vllm.mirrors, f"{vllm.server.url}/top.git", vllm.messages.append)
+    preserve(top, commit)
+    assert not [line for line in vllm.messages if "submodule" in line]
+    check_out(top, commit, tmp_path / "tree")
+    assert written(tmp_path / "tree")["t"] == "top\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("link_at", ["3rdparty", "3rdparty/x"])
+def test_no_submodule_is_written_through_a_link(vllm: Vllm, tmp_path: Path, link_at: str) -> None:
+    """A tree that no git would write: a submodule, or its folder, has the same name as a link."""
+    inner = add(make_repository(vllm.server.root / "inner.git"), {"evil": ("100644", "evil\n")})
+    repository = make_repository(vllm.server.root / "top.git")
+    start = add(repository, {".gitmodules": gitmodules(x="../inner.git")})
+    outside = tmp_path / "outside"
+    (outside / "x").mkdir(parents=True)
+    link = repository.git("hash-object", "-w", "--stdin", given=str(outside).encode())
+    modules = repository.git("rev-parse", f"{start}:.gitmodules")
+    inside, top = [("160000", "x", inner)], [("100644", ".gitmodules", modules)]
+    (inside if "/" in link_at else top).append(("120000", Path(link_at).name, link))
+    top.insert(1, ("40000", "3rdparty", tree_of(repository, inside)))
+    commit = repository.git("commit-tree", tree_of(repository, top), "-m", "x")
+    repository.git("update-ref", "refs/heads/main", commit)
+    source = mirror.locate(vllm.mirrors, f"{vllm.server.url}/top.git")
+    preserve(source, commit)
+    with pytest.raises(UnsafePathError, match=f"tree/3rdparty/x leads out of .*, to {outside}"):
+        check_out(source, commit, tmp_path / "tree")
+    assert [path.name for path in outside.rglob("*")] == ["x"]
+
+
+def tree_of(repository: Repository, entries: list[tuple[str, str, str]]) -> str:
+    """A tree of these entries (mode, name, object), in this order, however odd."""
+    content = b"".join(f"{mode} {name}\0".encode() + bytes.fromhex(blob) for mode, name, blob in entries)
+    return repository.git("hash-object", "-w", "-t", "tree", "--stdin", "--literally", given=content)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("url", ["/etc", "file:///etc", "C:/sources/x", "ext::sh -c true"])
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_submodule_that_no_build_can_fetch_is_refused(vllm: Vllm, url: str, depth: int) -> None:
