@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.base.project import Project
+from builder.commands import transfers
 from builder.definitions import image as definitions
 from builder.engine import images
 from builder.engine import registry as engine_registry
@@ -23,6 +24,7 @@ from tests import locks, program, projects, registries
 from tests.conftest import Command, command, remove_all
 from tests.registries import Front, Registry
 from tests.stock import number, stock
+from tests.workspaces import workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -444,3 +446,15 @@ def test_verify_asks_the_registry_where_it_is_told_to(
     registries.configure(small, registry="127.0.0.1:9")
     assert builder("verify", "--registry", code=5).stdout.startswith("unknown  127.0.0.1:9: ")
     assert builder("verify").stdout == "everything matches images.lock\n"
+
+
+def test_a_rollback_during_a_push_keeps_latest_from_the_number_that_was_current(
+    small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
+) -> None:
+    add_second(small, endpoint, repository)
+    pushes = transfers.push_images(workspace(small, endpoint), (f"{repository}:1", f"{repository}:2"))
+    assert not next(pushes).latest
+    builder("rollback", repository)
+    assert not next(pushes).latest
+    latest = engine_registry.manifest_digest(endpoint, f"{pushed.address}/{repository}:latest")
+    assert latest == recorded(small, repository).digest
