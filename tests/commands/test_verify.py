@@ -82,8 +82,24 @@ def test_an_image_that_is_gone_or_another_one_fails(
 
 
 @pytest.mark.long
-def test_an_edited_build_directory_fails_otherwise(small: Project, builder: Command, repository: str) -> None:
+def test_an_edited_file_fails_otherwise(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
+    recorded = small.lock.read_bytes()
+    pull = SourcePatch("7", "c" * 40, "d" * 64)
+    pin = GitPin("https://example.org/vllm.git", "main", "a" * 40, "0.19", "2026-11-19T10:00:00Z", (pull,))
+    lock = lock_file.read_lock(small.lock)
+    ((platform, pins),) = lock.pins["small"].items()
+    small.lock.write_text(dump_lock(lock.with_pins("small", platform, replace(pins, sources={"vllm": pin}))))
+    file = f"dockerfiles/small/pulls/vllm-7-{'d' * 12}.patch"
+    assert (
+        f"edited   small: {file}, the vendored patch of pull request 7, cannot be read"
+        in builder("verify", code=1).stdout
+    )
+    projects.write(small.root / file, "another diff\n")
+    assert f"edited   small: {file} was edited" in builder("verify", code=1).stdout
+    (small.root / file).unlink()
+    small.lock.write_bytes(recorded)
+
     folder = small.builds / repository / "1"
     mod = folder / "mods/template/chat.jinja"
     projects.write(mod, "edited\n")
@@ -114,23 +130,6 @@ def test_an_edited_build_directory_is_restored_before_a_missing_image(
     projects.write(small.lock, dump_lock(lock.with_image(name, pushed)))
     assert "`builder pull" in (text := builder("verify", code=7).stdout)
     assert "see below" not in text
-
-
-@pytest.mark.long
-def test_an_edited_pull_request_fails(small: Project, builder: Command) -> None:
-    builder("build", "chat")
-    pull = SourcePatch("7", "c" * 40, "d" * 64)
-    pin = GitPin("https://example.org/vllm.git", "main", "a" * 40, "0.19", "2026-11-19T10:00:00Z", (pull,))
-    lock = lock_file.read_lock(small.lock)
-    ((platform, pins),) = lock.pins["small"].items()
-    small.lock.write_text(dump_lock(lock.with_pins("small", platform, replace(pins, sources={"vllm": pin}))))
-    file = f"dockerfiles/small/pulls/vllm-7-{'d' * 12}.patch"
-    assert (
-        f"edited   small: {file}, the vendored patch of pull request 7, cannot be read"
-        in builder("verify", code=1).stdout
-    )
-    projects.write(small.root / file, "another diff\n")
-    assert f"edited   small: {file} was edited" in builder("verify", code=1).stdout
 
 
 def test_without_an_engine_the_files_are_still_compared(
