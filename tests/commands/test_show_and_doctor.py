@@ -14,6 +14,7 @@ from builder.engine.client import Endpoint
 from builder.lock import lock_file
 from tests import projects, spark_proc
 from tests.conftest import Command
+from tests.stock import stock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,11 +37,6 @@ def test_show_tells_all_that_is_in_an_image(small: Project, builder: Command, re
     assert output["image"] == f"{repository}:1"
     assert output["state"] == "present, current"
     assert output["models"] == "Org/Model-1B"
-
-
-@pytest.mark.long
-def test_show_of_an_unknown_number_names_those_there_are(small: Project, builder: Command, repository: str) -> None:
-    builder("build", "chat")
     done = builder("show", f"{repository}:9", code=2)
     assert f"{repository} has no number 9" in done.stderr
     assert "its numbers: 1" in done.stderr
@@ -72,7 +68,7 @@ def test_doctor_finds_nothing_wrong_where_nothing_is(small: Project, builder: Co
 def test_doctor_names_every_thing_that_is_wrong(
     small: Project, builder: Command, endpoint: Endpoint, repository: str, tmp_path: Path
 ) -> None:
-    builder("build", "chat")
+    stock(small, endpoint, repository, (1,))
     images.tag_image(endpoint, "debian:bookworm-slim", f"{repository}:1")
     projects.write(small.root / "recipes/broken.yaml", "name: x\n")
     projects.write(small.root / "recipes/lost.yaml", f"name: x\ncontainer: {repository}\nmods: [lost]\ncommand: x\n")

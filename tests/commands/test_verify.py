@@ -109,25 +109,9 @@ def test_an_image_that_is_gone_or_another_one_fails(
 
 
 @pytest.mark.long
-def test_an_edited_build_directory_fails_otherwise(small: Project, builder: Command, repository: str) -> None:
+def test_an_edited_file_fails_otherwise(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
-    folder = small.builds / repository / "1"
-    mod = folder / "mods/template/chat.jinja"
-    projects.write(mod, "edited\n")
-    output = builder("verify", code=1).stdout
-    assert output == (
-        f"edited   {repository}:1: builds/{repository}/1: mods/template was edited"
-        f" → `git checkout HEAD -- builds/{repository}/1`\n"
-    )
-    shutil.rmtree(folder)
-    assert found(builder, 1) == [("edited", f"{repository}:1")]
-    images_gone = builder("verify", code=1).stdout
-    assert f"the build directory of {repository}:1 is missing" in images_gone
-
-
-@pytest.mark.long
-def test_an_edited_pull_request_fails(small: Project, builder: Command) -> None:
-    builder("build", "chat")
+    recorded = small.lock.read_bytes()
     pull = SourcePatch("7", "c" * 40, "d" * 64)
     pin = GitPin("https://example.org/vllm.git", "main", "a" * 40, "0.19", "2026-11-19T10:00:00Z", (pull,))
     lock = lock_file.read_lock(small.lock)
@@ -140,6 +124,21 @@ def test_an_edited_pull_request_fails(small: Project, builder: Command) -> None:
     )
     projects.write(small.root / file, "another diff\n")
     assert f"edited   small: {file} was edited" in builder("verify", code=1).stdout
+    (small.root / file).unlink()
+    small.lock.write_bytes(recorded)
+
+    folder = small.builds / repository / "1"
+    mod = folder / "mods/template/chat.jinja"
+    projects.write(mod, "edited\n")
+    output = builder("verify", code=1).stdout
+    assert output == (
+        f"edited   {repository}:1: builds/{repository}/1: mods/template was edited"
+        f" → `git checkout HEAD -- builds/{repository}/1`\n"
+    )
+    shutil.rmtree(folder)
+    assert found(builder, 1) == [("edited", f"{repository}:1")]
+    images_gone = builder("verify", code=1).stdout
+    assert f"the build directory of {repository}:1 is missing" in images_gone
 
 
 def test_what_did_not_change_is_not_locked_again(small: Project, builder: Command) -> None:
