@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from builder.sources import mirror
+from builder.sources.git import SUBMODULE_MODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -214,7 +215,7 @@ class Repository:
             mode = (modes or {}).get(name, "100644")
             if content is None:
                 stream.append(f"D {quoted}\n".encode())
-            elif mode == mirror.SUBMODULE_MODE:
+            elif mode == SUBMODULE_MODE:
                 stream.append(f"M {mode} {content!s} {quoted}\n".encode())
             else:
                 stream += [f"M {mode} inline {quoted}\n".encode(), _data(content)]
