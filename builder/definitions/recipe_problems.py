@@ -368,7 +368,8 @@ def template_of_image(recipe: Recipe, rendered: ServeCommand) -> UsedOption | No
     # vLLM also accepts the text of a template, which contains braces or line breaks.
     if not value or re.search(r"[{}\n]", value) or not re.search(r"[./]", value):
         return None
-    if re.search(rf"(?<!chat-template)(?<!chat_template)[\s=>]['\"]?{re.escape(value)}", recipe.command):
+    elsewhere = re.sub(rf"chat[-_]template[\s=\\]+['\"]?{re.escape(value)}", "", recipe.command)
+    if re.search(rf"[\s=>]['\"]?{re.escape(value)}", elsewhere):
         return None
     name = value.rpartition("/")[2]
     beside = any(target.rpartition("/")[2] == name or target in _WORKSPACES for target in _targets(recipe))

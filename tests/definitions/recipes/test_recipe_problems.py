@@ -367,7 +367,7 @@ def test_a_template_that_nothing_brings(project: Project, mods: str) -> None:
     "step", ["cat > /t/x.jinja <<'E'\nhello\nE", "curl -fo /t/x.jinja https://h/x", "cp a /t/x.jinja"]
 )
 def test_a_template_that_the_command_makes(project: Project, step: str) -> None:
-    served = "vllm serve Org/M --chat-template /t/x.jinja"
+    served = "vllm serve Org/M --chat-template \\\n    /t/x.jinja"
     for before, count in ((step, 0), ("true", 1)):
         lines = "\n  ".join([*before.splitlines(), served])
         loaded = load(project, f"{HEAD}command: |\n  {lines}\n")
