@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
-from builder.base import files, http_client, hub_cache
+from builder.base import files, http_client, hub_cache, tar_stream
 from builder.base.errors import ModelUnavailableError, SourceError, UsageError
 from builder.base.files import open_locked_to_append, put_file_in_place
 from builder.base.hub_cache import INCOMPLETE
@@ -95,7 +95,8 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
         for sibling in info.siblings or ()
     )
     for file in listed:  # names from the hub become paths on this disk
-        if {"", ".", ".."} & set(file.path.split("/")) or not _BLOB.fullmatch(file.blob or "0" * 40):
+        is_unfit = not file.path.isprintable() or tar_stream.is_unsafe(file.path)
+        if is_unfit or not _BLOB.fullmatch(file.blob or "0" * 40):
             raise SourceError(f"{_hub_address(environ)} lists a file with an unsafe name: {file.path!r}")
     return Snapshot(model, revision, info.sha, _of_quantization(model, listed))
 
