@@ -368,30 +368,30 @@ def test_an_import_puts_right_what_a_killed_one_left(
 
 @pytest.mark.long
 def test_a_killed_import_leaves_all_or_nothing(
-    large: Project, builder: Command, far: Far, tmp_path: Path, repository: str
+    built: Project, builder: Command, far: Far, tmp_path: Path, repository: str
 ) -> None:
-    file = tmp_path / "one.tar"
-    builder("export-image", f"{repository}:1", str(file))
+    file = tmp_path / "two.tar"
+    builder("export-image", f"{repository}:2", str(file))
     argv = command(far.project, "import-image", str(file))
     began = time.monotonic()
     far("import-image", str(file))
     took = time.monotonic() - began
-    whole = far.fingerprint(1)
+    whole = far.fingerprint(2)
     ended = 0
     for step in range(1, KILLS):
         remove_all(far.endpoint, repository)
         far.project.lock.unlink()
-        shutil.rmtree(far.project.builds, ignore_errors=True)
+        shutil.rmtree(far.project.builds)
         ended += not killed(argv, far.environ, took * step / KILLS)
         # What a killed one left is put right by the next that writes.
         if repository in far.lock.images and far.lock.images[repository].numbers:
-            assert far.fingerprint(1) == whole
-            assert (far.project.builds / repository / "1").exists()
+            assert far.fingerprint(2) == whole
+            assert (far.project.builds / repository / "2").exists()
         far("import-image", str(file))
-        assert far.fingerprint(1) == whole
-        assert [*far.lock.images[repository].numbers] == [1]
+        assert far.fingerprint(2) == whole
+        assert [*far.lock.images[repository].numbers] == [2]
         tags = {name for name in images.image_tags(far.endpoint) if "@" not in name}
-        assert tags & {f"{repository}:1", f"{repository}:latest"} == {f"{repository}:1", f"{repository}:latest"}
+        assert tags & {f"{repository}:2", f"{repository}:latest"} == {f"{repository}:2", f"{repository}:latest"}
         assert not [name for name in tags if name.startswith("builder-work")]
         assert not list((far.project.state / "work").iterdir())
     assert ended < KILLS - 1
