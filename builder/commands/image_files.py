@@ -228,10 +228,9 @@ def _with_archive(workspace: Workspace, lock: Lock, contents: Archive) -> Lock:
         lacks = f"{name} lacks what {model} requires, so it does not serve that model yet"
         workspace.report(Message(f"{lacks}: `builder pair {model} {name}` says what is missing"))
     after = replace(after, models={model: paired for model, paired in after.models.items() if model not in waiting})
-    repository = after.images[name.repository]
-    if repository.current or waiting:  # `latest` also waits, as after a build
+    if after.images[name.repository].current or waiting:  # `latest` also waits, as after a build
         return after
-    return after.with_repository(name.repository, repository.with_current(name.number))
+    return after.with_current(name)
 
 
 def _pins(contents: Archive) -> dict[str, dict[str, Pins]]:

@@ -68,8 +68,9 @@ def push_image(workspace: Workspace, target: named_registry.Registry, lock: Lock
             if image := transaction.lock.image(name):  # the number is still in images.lock
                 transaction.commit(transaction.lock.with_image(name, replace(image, digest=digest)))
     latest = False
-    now = lock_file.read_project_lock(workspace.project)  # a push takes minutes, in which a rollback may move `latest`
-    if name.repository in now.images and now.images[name.repository].current == name.number:
+    # A push takes minutes, in which a rollback may move `latest`.
+    repository = lock_file.read_project_lock(workspace.project).images.get(name.repository)
+    if repository and repository.current == name.number:
         try:
             latest = named_registry.set_latest(workspace.engine, target, name, digest, workspace.report)
         except TransferError as error:

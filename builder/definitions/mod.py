@@ -389,7 +389,7 @@ def read_zip(path: Path, shown: str) -> ModContents:
                 room -= entry.file_size
     except zip_errors() as error:
         raise FileProblemsError((Problem(Location(shown), f"this zip file cannot be read: {error}"),)) from None
-    wrong += (Problem(Location(f"{shown}/{name}"), BOTH) for name in sorted(folders_of(files) & files.keys()))
+    wrong += (Problem(Location(f"{shown}/{name}"), reason) for name, reason in sorted(ambiguous_names(files).items()))
     require_no_problems(wrong)
     # NAME/ if all files are in that one folder.
     own = [parts for name in files if (_NOT_BAKED - {DESCRIPTION}).isdisjoint(parts := name.split("/"))]
@@ -398,12 +398,14 @@ def read_zip(path: Path, shown: str) -> ModContents:
     return _contents(shown, top, [replace(file, path=name.removeprefix(top)) for name, file in files.items()])
 
 
-BOTH = "both a file and a folder"
-
-
 def folders_of(paths: Iterable[str]) -> set[str]:
     """All folders of the relative ``paths``."""
     return {path[:end] for path in paths for end, letter in enumerate(path) if letter == "/"}
+
+
+def ambiguous_names(files: Collection[str]) -> dict[str, str]:
+    """The paths that are both a file and a folder, each with that reason: no disk can hold both."""
+    return dict.fromkeys(folders_of(files) & set(files), "both a file and a folder")
 
 
 def unfit_name(name: str) -> str:

@@ -77,12 +77,10 @@ def _not_inside(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
 
 def _unreachable(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """A problem for each option with which no health check would ever reach the server."""
-    for word in words:
-        written = word.partition("=")[0]
-        name = command.name_of(written) if written.startswith("--") else ""
-        if name in _NO_HTTP:
-            advice = f"remove {written}{_NO_HTTP[name]}"
-            yield Problem(command.of_text(recipe, written), f"builder reaches servers by HTTP at a port: {advice}")
+    for used in command.options(words):
+        if (name := command.name_of(used.option)) in _NO_HTTP:
+            advice = f"remove {used.option}{_NO_HTTP[name]}"
+            yield Problem(command.of_text(recipe, used.option), f"builder reaches servers by HTTP at a port: {advice}")
 
 
 def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:

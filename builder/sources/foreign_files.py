@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from builder.base.errors import SourceError, UsageError
 from builder.base.tar_stream import is_unsafe
 from builder.base.words import shell_word
-from builder.definitions.mod import BOTH, LARGEST_FILE, LARGEST_MOD, MOST_FILES, PlainFile, folders_of, unfit_name
+from builder.definitions.mod import LARGEST_FILE, LARGEST_MOD, MOST_FILES, PlainFile, ambiguous_names, unfit_name
 from builder.definitions.source_patches import LARGEST_PATCH
 from builder.sources import mirror, patches
 from builder.sources.git import (
@@ -64,7 +64,7 @@ def read_foreign_files(repository: GitRepository, commit: str, *paths: str) -> t
     if len(entries) > MOST_FILES:
         there = f"{repository.address.url} has {len(entries):,} files in {path or 'it'}"
         raise SourceError(f"{there}; at most {MOST_FILES:,} are copied")
-    wrong = dict.fromkeys(folders_of(entries) & set(entries), BOTH)
+    wrong = ambiguous_names(entries)
     for name, entry in entries.items():
         is_file = entry.mode in _PLAIN or entry.mode == _LINK
         kind = "" if is_file else "a submodule" if entry.mode == SUBMODULE_MODE else "not a plain file"

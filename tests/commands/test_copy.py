@@ -148,9 +148,8 @@ def test_what_an_earlier_copy_left_under_the_number_does_not_matter(
     for engine in (endpoint, node.endpoint):
         remove_all(engine, stocked)
     name = ImageName(stocked, 1)
-    lock = Lock().with_image(name, stock.number(endpoint, stocked, 1, [{"file": b"again"}]))
-    lock = lock.with_repository(stocked, lock.images[stocked].with_current(1))
-    small.lock.write_text(dump_lock(lock), encoding="utf-8")
+    again = stock.number(endpoint, stocked, 1, [{"file": b"again"}])
+    small.lock.write_text(dump_lock(Lock().with_image(name, again).with_current(name)), encoding="utf-8")
     images.tag_image(endpoint, str(name), f"{stocked}:latest")
     builder("copy", f"{stocked}:1", "one", environ=environ)
     assert has(node, f"{stocked}:1", small)

@@ -124,9 +124,7 @@ def large(small: Project, endpoint: Endpoint, repository: str) -> Project:
 
 def record(project: Project, name: ImageName, image: NumberedImage) -> None:
     """Writes an images.lock with this number alone, which is current."""
-    lock = Lock().with_image(name, image)
-    current = lock.images[name.repository].with_current(name.number)
-    project.lock.write_text(text.dump_lock(lock.with_repository(name.repository, current)))
+    project.lock.write_text(text.dump_lock(Lock().with_image(name, image).with_current(name)))
 
 
 def recorded(project: Project, repository: str, number: int) -> str:

@@ -59,8 +59,7 @@ def add_second(project: Project, endpoint: Endpoint, repository: str) -> None:
     lock = lock_file.read_lock(project.lock)
     name = ImageName(repository, 2)
     lock = lock.with_image(name, number(endpoint, repository, 2)).with_pairing(MODEL, Pairing(name))
-    lock = lock.with_repository(repository, lock.images[repository].with_current(2))
-    project.lock.write_text(dump_lock(lock), encoding="utf-8")
+    project.lock.write_text(dump_lock(lock.with_current(name)), encoding="utf-8")
     images.tag_image(endpoint, str(name), f"{repository}:latest")
 
 
@@ -114,8 +113,7 @@ def other(small: Project, repository: str, tmp_path: Path, endpoint: Endpoint) -
     images.tag_image(endpoint, f"{repository}:1", f"{repository}:mine")
     name, made = ImageName(repository, 1), projects.make(tmp_path / "other", repository)
     lock = Lock().with_image(name, number(endpoint, repository, 1, [{"file": b"other"}]))
-    lock = lock.with_repository(repository, lock.images[repository].with_current(1))
-    made.lock.write_text(dump_lock(lock), encoding="utf-8")
+    made.lock.write_text(dump_lock(lock.with_current(name)), encoding="utf-8")
     images.tag_image(endpoint, str(name), f"{repository}:other")
     return made
 

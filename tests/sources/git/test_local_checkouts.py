@@ -150,18 +150,12 @@ def test_a_shallow_clone_cannot_serve_its_commit(checkout: Path, tmp_path: Path)
 
 
 def test_a_submodule_or_another_repository_inside_has_to_be_as_it_was_committed(checkout: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    projects.write(other / "a.py", "1\n")
-    git(other, "init", "--quiet")
-    git(other, "add", ".")
-    git(other, "commit", "--quiet", "--message", "the first")
-    git(checkout, "submodule", "--quiet", "add", str(other), "inner")
-    git(checkout, "commit", "--quiet", "--message", "a submodule")
+    inner = made_submodule(checkout, tmp_path)
     assert foreign_files.read_checkout(checkout)[1] == b""
-    projects.write(checkout / "inner/a.py", "2\n")
+    projects.write(inner / "a.py", "2\n")
     with pytest.raises(SourceError, match="differs from its commit: inner"):
         foreign_files.read_checkout(checkout)
-    git(checkout / "inner", "commit", "--quiet", "--all", "--message", "moved")
+    git(inner, "commit", "--quiet", "--all", "--message", "moved")
     with pytest.raises(SourceError, match="differs from its commit: inner"):
         foreign_files.read_checkout(checkout)
 
