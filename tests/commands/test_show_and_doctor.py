@@ -52,15 +52,10 @@ def test_keep_and_release_say_what_they_changed(small: Project, builder: Command
 
 
 @pytest.mark.long
-def test_doctor_finds_nothing_wrong_where_nothing_is(small: Project, builder: Command, tmp_path: Path) -> None:
-    # But for the disk, which may be full without any fault of ours.
-    short = any(
-        diagnosis.verdict == "error"
-        for diagnosis in about.run_doctor(small, os.environ, tmp_path / "none")
-        if diagnosis.subject == "disk"
-    )
-    findings = json.loads(builder("doctor", "--json", code=int(short)).stdout)["findings"]
-    verdicts = {finding["subject"]: finding["verdict"] for finding in findings}
+def test_doctor_finds_nothing_wrong_where_nothing_is(builder: Command) -> None:
+    done = builder("doctor", "--json", code=None)
+    verdicts = {finding["subject"]: finding["verdict"] for finding in json.loads(done.stdout)["findings"]}
+    assert done.returncode == int("error" in verdicts.values())  # the disk may be full, without any fault of ours
     assert {verdicts[subject] for subject in ("engine", "buildx", "definitions", "recipes", "images.lock")} == {"ok"}
 
 
