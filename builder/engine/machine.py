@@ -151,7 +151,6 @@ def _engine_version(endpoint: Endpoint) -> str:
 
 def _outputs(environ: Mapping[str, str], seconds: float) -> dict[str, str]:
     """The output of each program; empty if the program fails or does not end within ``seconds``."""
-    from concurrent.futures import ThreadPoolExecutor
 
     def run(argv: Sequence[str]) -> str:
         with suppress(OSError, subprocess.TimeoutExpired, subprocess.CalledProcessError):
@@ -167,8 +166,8 @@ def _outputs(environ: Mapping[str, str], seconds: float) -> dict[str, str]:
             ).stdout
         return ""
 
-    with ThreadPoolExecutor() as pool:
-        return dict(zip(machine_record.PROGRAMS, pool.map(run, machine_record.PROGRAMS.values()), strict=True))
+    programs = machine_record.PROGRAMS
+    return dict(zip(programs, processes.in_parallel(run, programs.values(), len(programs)), strict=True))
 
 
 def record_script(places: Sequence[str]) -> str:
@@ -204,8 +203,8 @@ def read_build_machine(endpoint: Endpoint) -> tuple[int, int | None, int, str] |
     return int(info.get("NCPU") or 1), free, total, data_root
 
 
-# A containerd that the system runs, as Docker's packages install it, keeps the images of the containerd store in its own
-# folder, whatever folder Docker's `data-root` names: https://github.com/moby/moby/issues/50517
+# A containerd that the system runs, as Docker's packages install it, keeps the images of the containerd store in its
+# own folder, whatever folder Docker's `data-root` names: https://github.com/moby/moby/issues/50517
 _CONTAINERD, _CONTAINERD_ROOT = "/run/containerd/containerd.sock", "/var/lib/containerd"
 _CONTAINERD_SETTINGS = Path("/etc/containerd/config.toml")
 
