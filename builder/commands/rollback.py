@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from builder.base import words
 from builder.base.errors import (
     BuilderError,
     EngineError,
@@ -280,7 +281,7 @@ def is_possible(lock: Lock, what: str, *, is_model: bool) -> bool:
 
 def _rollbacks(pointers: Iterable[str], to: int | None = None) -> str:
     number = f" --to {to}" if to else ""
-    return " or ".join(f"`builder rollback {what}{number}`" for what in pointers)
+    return " or ".join(f"`builder rollback {words.shell_word(what)}{number}`" for what in pointers)
 
 
 def _move(

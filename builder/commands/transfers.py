@@ -294,7 +294,7 @@ def _checkpoint(
     weights = model_weights.served_weights(workspace.project, workspace.environment, lock, selection)
     if weights is None or weights.checkpoint is None:
         message = f"{recipe.model} is paired with its own weights, but none of its recipes names them"
-        pairs = f"`builder pair {recipe.model} {selection.name} --checkpoint {recipe.checkpoint}`"
+        pairs = f"`builder pair {words.shell_word(recipe.model)} {selection.name} --checkpoint {recipe.checkpoint}`"
         hint = f"{pairs} pairs the model with the checkpoint"
         raise UsageError(message, hint=hint)
     name = weights.checkpoint
