@@ -216,7 +216,7 @@ def _point_latest(job: _CopyJob, engine: Endpoint) -> None:
     if owner := claims.owner_of_latest(engine, job.project.id, job.name.repository):
         report(Message(f"{latest} was left unchanged: it belongs to {owner}"))
     elif kept := claims.move_latest(engine, job.name):
-        report(Message(f"{latest} was an image without a number; its new name is {kept}"))
+        report(Message(f"{latest} was the only name of an image, now called {kept}"))
 
 
 # The pull command: pulls a numbered image from the registry, by the digest in images.lock.

@@ -330,8 +330,8 @@ def point_latest(workspace: Workspace, repository: str, current: int | None) -> 
         workspace.report(Fact(message))
         return
     if kept := move_latest(engine, ImageName(repository, current)):
-        message = f"{repository}:latest was an image without a number, now called {kept}"
-        workspace.report(Message(f"{message}. To give it a number: `builder adopt {kept}`"))
+        message = f"{repository}:latest was the only name of an image, now called {kept}"
+        workspace.report(Message(f"{message}. If it has no number: `builder adopt {kept}` gives it one"))
 
 
 def foreign_latest(workspace: Workspace, moves: Iterable[PointerMove]) -> tuple[str, ...]:

@@ -166,7 +166,7 @@ def test_an_image_that_has_a_number_keeps_it_and_gets_its_tag_back(
     first = keeping.adopt_image(context, f"{repository}:loaded", promote=False)
     assert (first.image, first.already, first.restored) == (ImageName(repository, 1), False, False)
     assert (first.current, record().current) == (ImageName(repository, 1), 1), "no other number is there"
-    renamed = f"{repository}:latest was an image without a number, now called {repository}:before-{today}"
+    renamed = f"{repository}:latest was the only name of an image, now called {repository}:before-{today}"
     assert any(renamed in event.text for event in events)
     second = keeping.adopt_image(context, f"{repository}:second", promote=False)
     assert (second.image.number, second.current.number, record().current) == (2, 1, 1)
