@@ -87,7 +87,9 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     api = HfApi(endpoint=endpoint, token=_token(environ))
     with translated_errors(environ, model, revision):
-        info = api.model_info(hub_cache.repository(model), revision=revision, files_metadata=True)
+        info = api.model_info(
+            hub_cache.repository(model), revision=revision, files_metadata=True, timeout=http_client.PIECE_SECONDS
+        )
     if info.sha is None or not hub_cache.is_commit(info.sha):
         raise SourceError(f"{_hub_address(environ)} names no commit for the revision `{revision}` of {model}")
     listed = tuple(
@@ -290,7 +292,16 @@ def read_file_range(environ: Mapping[str, str], snapshot: Snapshot, path: str, b
     content = bytearray()
     with (
         translated_errors(environ, snapshot.model, snapshot.revision),
-        http_stream_backoff("GET", url, headers=headers, follow_redirects=True, max_retries=3) as response,
+        # It cannot send a request again whose answer broke off: the block has begun.
+        http_stream_backoff(
+            "GET",
+            url,
+            headers=headers,
+            follow_redirects=True,
+            max_retries=3,
+            retry_on_exceptions=(),
+            timeout=http_client.PIECE_SECONDS,
+        ) as response,
     ):
         hf_raise_for_status(response)
         if begin and response.status_code != 206:
