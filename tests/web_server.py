@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Web:
-    """A server at ``url`` with ``files`` by path. It answers the next ``busy`` requests with 503. ``redirects`` map a
-    path to an address. ``requests`` are the requested paths."""
+    """A server at ``url`` with ``files`` by path. It answers the next ``busy`` requests with 503, and a path without a
+    file with ``absent``. ``redirects`` map a path to an address. ``requests`` are the requested paths."""
 
     url: str
     files: dict[str, bytes] = field(default_factory=dict)
     busy: int = 0
+    absent: int = 404
     redirects: dict[str, str] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
 
@@ -40,7 +41,7 @@ def serving() -> Iterator[Web]:
             elif path in web.files:
                 self._answer(200, web.files[path])
             else:
-                self._answer(404, b"")
+                self._answer(web.absent, b"")
 
         def _answer(self, status: int, content: bytes, **headers: str) -> None:
             self.send_response(status)

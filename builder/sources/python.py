@@ -31,6 +31,9 @@ _COMPILE = ["--format", "pylock.toml", "--generate-hashes", "--no-annotate", "--
 _COMPILE += ["--no-python-downloads", "--color", "never"]
 _NO_WHEEL = re.compile(r"no usable wheels|building from source is disabled|[Bb]uilding source distributions")
 _NO_ROOM = re.compile("Failed to initialize cache|No space left|Disk quota exceeded|Read-only file system")
+_REFUSED = re.compile(r"An index (?:URL )?\((?P<index>[^\s)]+)\) .*?(?P<status>40[13] [A-Z]\w+)")
+_UNREACHABLE = re.compile(r"Failed to fetch: `?(?P<address>[^\s`]+)")
+_LAST_CAUSE = re.compile(r".*(?:cause|Caused by): (?P<cause>[^\n]*?)(?: for url \([^\n]*)?(?:\n|$)", re.DOTALL)
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 
 
@@ -133,8 +136,9 @@ def resolve_closure(
         _names(request.requirements) - request.exempt - own if as_of else frozenset(),
     )
     if not lock:
-        hint = "change `python:` in image.yaml, or check whether the package index answers"
-        if undated is not None and "Failed to fetch" not in messages:
+        failure, hint = index_failure(messages)
+        hint = hint or "change `python:` in image.yaml"
+        if undated is not None and not failure:
             hint = (
                 f"packages newer than {as_of} are used only if `python.packages` names their exact version"
                 " (NAME==VERSION). Name the packages that must be newer, or write `as_of: today` under `python:`"
@@ -146,7 +150,8 @@ def resolve_closure(
             )
         if _NO_ROOM.search(messages):
             hint = "make room in uv's cache (~/.cache/uv, or UV_CACHE_DIR), or set UV_CACHE_DIR to a folder with room"
-        message = f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{messages}"
+        message = f"the Python packages cannot be resolved for {platform}, Python {wants.version}:"
+        message = f"{message} {failure}\n{messages}" if failure else f"{message}\n{messages}"
         raise SourceError(message, hint=hint)
     listed = lock["packages"]
     addresses = {package["name"]: package["wheels"][0]["url"] for package in listed if package.get("wheels")}
@@ -157,6 +162,20 @@ def resolve_closure(
     )
     warnings = tuple(line.removeprefix("warning: ") for line in messages.splitlines() if _NOTABLE.match(line))
     return ResolvedClosure(pin, addresses, warnings)
+
+
+def index_failure(messages: str) -> tuple[str, str]:
+    """By uv's messages, what an index answered instead of its packages, and what to do. Two empty texts if every
+    index answered."""
+    settings = "the address of the index (image.yaml, UV_DEFAULT_INDEX, PIP_INDEX_URL, UV_INDEX or PIP_EXTRA_INDEX_URL)"
+    if refused := _REFUSED.search(messages):
+        hint = f"check {settings}, and its login, which belongs into the address or into ~/.netrc"
+        return f"the package index {refused['index']} answers {refused['status']}", hint
+    if failed := _UNREACHABLE.search(messages):
+        cause = _LAST_CAUSE.match(messages)
+        hint = f"check the network, HTTPS_PROXY and {settings}; then run the command again"
+        return f"{failed['address']} cannot be fetched: {cause['cause'] if cause else 'no reason was given'}", hint
+    return "", ""
 
 
 def target_options(wants: PythonRequirements, platform: str) -> list[str]:

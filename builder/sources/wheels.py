@@ -95,6 +95,9 @@ def _query_index(
     lock, error = python.compile_closure(closure, settings, (), [*target, *_OPTIONS])
     files = [file for package in lock.get("packages", ()) for file in package.get("wheels", ())]
     if not files:
+        failure, hint = python.index_failure(error)
+        if failure:
+            raise SourceError(f"the wheel of {requirement} cannot be looked up: {failure}\n{error}", hint=hint)
         error = error or "the index has only its source code"
         hint = f"name a version in image.yaml for which the index has a wheel for {platform}"
         raise SourceError(f"no wheel of {requirement} was found:\n{error}", hint=hint)

@@ -15,8 +15,8 @@ from builder.definitions.image import GitSource, Index, PythonRequirements, Whee
 from builder.lock.model import GitPin, LockedPackage, PythonPin
 from builder.sources import python
 from builder.sources.git import UserSettings
-from builder.sources.wheels import read_upload_date
-from tests import projects
+from builder.sources.wheels import WheelRequest, find_wheel, read_upload_date
+from tests import projects, web_server
 from tests.sources.wheelhouse import make_dated_index, make_index, make_wheel, serving, sha256
 
 if TYPE_CHECKING:
@@ -484,3 +484,44 @@ def test_a_release_is_as_old_as_its_first_wheel(
     assert read_upload_date("vllm", UPLOAD_DATES_WANTS, "linux/arm64", served({first: "", added: ""})) == ""
     with pytest.raises(SourceError, match="no wheel of vllm==1.0 was found"):
         read_upload_date("vllm==1.0", UPLOAD_DATES_WANTS, "linux/arm64", settings)
+
+
+# An index that does not give its packages: another version or another request would not help.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(401, "answers 401 Unauthorized"), (403, "answers 403 Forbidden"), (500, "(500 Internal Server Error)")],
+)
+def test_an_index_that_refuses_is_named_with_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, said: str
+) -> None:
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    with web_server.serving() as web:
+        web.absent = status
+        assert_index_is_blamed(tmp_path, web.url, said)
+
+
+@pytest.mark.slow
+def test_an_index_that_cannot_be_reached_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    with web_server.serving() as web:
+        pass
+    assert_index_is_blamed(tmp_path, web.url, "Connection refused")
+
+
+def assert_index_is_blamed(folder: Path, index: str, said: str) -> None:
+    settings = UserSettings(index_url=index)
+    with pytest.raises(SourceError) as closure:
+        resolve(WANTS, "linux/arm64", settings)
+    with pytest.raises(SourceError) as wheel:
+        find_wheel(folder / "cache", WheelRequest("serve==1", WANTS, "linux/arm64"), settings)
+    for error in (closure.value, wheel.value):
+        first = error.message.partition("\n")[0]
+        assert index in first
+        assert said in first
+        assert "PIP_INDEX_URL" in error.hint
+        assert "name a version" not in error.hint
