@@ -6,6 +6,7 @@ a script, and the digests that are written into mod.yaml. This module never runs
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import os
@@ -296,6 +297,10 @@ _ENCRYPTED = 0x1
 _UNIX = 3
 _KIND, _LINK = 0o170000, 0o120000
 _CRLF = "its lines end in CRLF, but a shell reads the CR as a part of the last word; save the file with LF (`dos2unix`)"
+_BOM = (
+    "it begins with a byte order mark, which a shell reads as a part of the first word, such as `set`; save the file as"
+    " UTF-8 without BOM (`dos2unix`)"
+)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -325,15 +330,25 @@ def read_folder(folder: Path, shown: str) -> ModContents:
 
 def _contents(shown: str, top: str, files: Collection[PlainFile]) -> ModContents:
     """The mod in ``files``, which are in the folder ``top`` of a zip. Text gets the line ends that git stores."""
-    is_script = {file.path: file.path.endswith(".sh") or file.content.startswith(b"#!") for file in files}
-    wrong = (file.path for file in files if is_script[file.path] and b"\r\n" in file.content)
-    require_no_problems(Problem(Location(f"{shown}/{top}{path}"), _CRLF) for path in wrong)
+    require_no_problems(
+        Problem(Location(f"{shown}/{top}{file.path}"), text) for file in files for text in _script_problems(file)
+    )
     name = f"{shown}/{top}{DESCRIPTION}"
     text = next((decoded(file.content, name) for file in files if file.path == DESCRIPTION), None)
     baked = [
         replace(file, content=_as_stored(file.content)) for file in files if not _NOT_BAKED & {*file.path.split("/")}
     ]
     return ModContents(name, text, tuple(sorted(baked, key=lambda file: file.path.split("/"))))
+
+
+def _script_problems(file: PlainFile) -> Iterator[str]:
+    """What an editor of Windows left in a script, if ``file`` is one: bash runs such a script, without its first or its
+    last words."""
+    is_shell = file.path.endswith(".sh")
+    if is_shell and file.content.startswith(codecs.BOM_UTF8):
+        yield _BOM
+    if (is_shell or file.content.startswith(b"#!")) and b"\r\n" in file.content:
+        yield _CRLF
 
 
 def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTER) -> tuple[PlainFile, ...]:

@@ -255,6 +255,13 @@ def test_a_script_with_crlf_is_refused_with_the_remedy(tmp_path: Path, name: str
     assert "save the file with LF" in message
 
 
+def test_a_script_with_a_byte_order_mark_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    """bash looks for a program of the name BOM + `set` and goes on without `set -e`."""
+    (message,) = problems(folder(tmp_path, {"run.sh": b"\xef\xbb\xbfset -e\n", "x.jinja": b"\xef\xbb\xbf{}\n"}))
+    assert message.startswith("mods/m/run.sh:1:1: it begins with a byte order mark")
+    assert "save the file as UTF-8 without BOM" in message
+
+
 def test_links_inside_are_read_and_links_that_leave_are_refused(tmp_path: Path) -> None:
     folder(tmp_path / "m", {"x": b"inside"})
     folder(tmp_path / "m-too", {"y": b"outside"})
