@@ -3,7 +3,7 @@ The tag of a number is set once, and never moved to other content."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
@@ -97,6 +97,8 @@ def push(
     """
     try:
         if digest := _existing_digest(endpoint, registry, name, recorded):
+            for tag in (_ARRIVING, name.number):  # names that a killed push left
+                images.remove_extra_tag(endpoint, f"{registry.repository(name)}:{tag}")
             return digest, True
     except TransferError as error:
         # Docker Hub and Quay deny access to a repository until its first push. The tag is read again below.
@@ -147,6 +149,7 @@ def set_latest(
     reference = f"{registry.repository(name)}:latest"
     before = manifest_digest(endpoint, reference)
     if before == digest or images.inspect_image(endpoint, str(name)) is None:
+        images.remove_extra_tag(endpoint, reference)  # a killed push left it
         return False
     return _push_under_name(endpoint, registry, name, reference, on_progress) != before
 
@@ -199,21 +202,29 @@ def _pulled(
         yield pulled, layers
     finally:
         # By now this is only a second name, or an unwanted image.
-        with suppress(BuilderError):
-            images.remove_image(endpoint, pulled)
+        _remove_name(images.remove_image, endpoint, pulled)
 
 
 def _push_under_name(
     endpoint: Endpoint, registry: Registry, name: ImageName, reference: str, on_progress: OnLayerProgress
 ) -> str:
     """Pushes an image under the temporary name ``reference``, which is then removed: `docker image ls` lists the image
-    once."""
-    images.tag_image(endpoint, str(name), reference)
+    once. If this process is killed, the next `push` removes the name."""
     try:
+        images.tag_image(endpoint, str(name), reference)
         return transfer.push_image(endpoint, reference, registry.login(name), on_progress)
     finally:
-        with suppress(BuilderError):
-            images.remove_extra_tag(endpoint, reference)
+        _remove_name(images.remove_extra_tag, endpoint, reference)
+
+
+def _remove_name(remove: Callable[[Endpoint, str], bool], endpoint: Endpoint, name: str) -> None:
+    """Removes a temporary name. After ^C during the removal, the name is removed nevertheless."""
+    with suppress(BuilderError):
+        try:
+            remove(endpoint, name)
+        except KeyboardInterrupt:
+            remove(endpoint, name)
+            raise
 
 
 # Pulling into this engine, with all further changes in this project.

@@ -75,6 +75,47 @@ def row(builder: Command, number: int = 1) -> dict[str, object]:
     return found
 
 
+@pytest.mark.parametrize("signals", [["tag_image"], ["push"], ["push", "remove_extra_tag"]])
+def test_an_interrupted_push_leaves_no_name(
+    endpoint: Endpoint, repository: str, monkeypatch: pytest.MonkeyPatch, signals: list[str]
+) -> None:
+    number(endpoint, repository, 1)
+    target, name = image_registry.Registry("127.0.0.1:1", private=True), ImageName(repository, 1)
+
+    def tag_image(endpoint: Endpoint, image: str, reference: str, tag: object = images.tag_image) -> None:
+        assert callable(tag)
+        tag(endpoint, image, reference)
+        end("tag_image")
+
+    def remove_extra_tag(endpoint: Endpoint, reference: str, remove: object = images.remove_extra_tag) -> object:
+        end("remove_extra_tag")
+        assert callable(remove)
+        return remove(endpoint, reference)
+
+    def end(step: str) -> None:
+        if step in signals:
+            signals.remove(step)
+            raise KeyboardInterrupt
+
+    signals = list(signals)
+    monkeypatch.setattr(images, "tag_image", tag_image)
+    monkeypatch.setattr(images, "remove_extra_tag", remove_extra_tag)
+    monkeypatch.setattr(image_registry.transfer, "push_image", lambda *_: end("push"))
+    with pytest.raises(KeyboardInterrupt):
+        image_registry.push_for_copy(endpoint, target, name, lambda _: None)
+    details = images.inspect_image(endpoint, str(name))
+    assert (signals, details and details.tags) == ([], (str(name),))
+
+
+def test_the_next_push_removes_the_names_that_a_killed_one_left(
+    builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
+) -> None:
+    for tag in ("arriving", "1", "latest"):
+        images.tag_image(endpoint, f"{repository}:1", f"{pushed.address}/{repository}:{tag}")
+    assert "already exists" in builder("push", f"{repository}:1").stdout
+    assert set(images.image_tags(endpoint, [f"{pushed.address}/{repository}"])) == set()
+
+
 @pytest.mark.long
 def test_push_gives_number_and_latest_and_records_the_digest(
     small: Project, builder: Command, repository: str, built: Registry, endpoint: Endpoint
