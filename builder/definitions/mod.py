@@ -342,8 +342,7 @@ def _contents(shown: str, top: str, files: Collection[PlainFile]) -> ModContents
 
 
 def _script_problems(file: PlainFile) -> Iterator[str]:
-    """What an editor of Windows left in a script, if ``file`` is one: bash runs such a script, without its first or its
-    last words."""
+    """Marks that an editor of Windows left in ``file``, if it is a script: bash misreads its first or last words."""
     is_shell = file.path.endswith(".sh")
     if is_shell and file.content.startswith(codecs.BOM_UTF8):
         yield _BOM

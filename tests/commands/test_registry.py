@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -82,29 +83,30 @@ def test_an_interrupted_push_leaves_no_name(
     number(endpoint, repository, 1)
     target, name = image_registry.Registry("127.0.0.1:1", private=True), ImageName(repository, 1)
 
-    def tag_image(endpoint: Endpoint, image: str, reference: str, tag: object = images.tag_image) -> None:
-        assert callable(tag)
-        tag(endpoint, image, reference)
-        end("tag_image")
+    left = list(signals)
 
-    def remove_extra_tag(endpoint: Endpoint, reference: str, remove: object = images.remove_extra_tag) -> object:
-        end("remove_extra_tag")
-        assert callable(remove)
-        return remove(endpoint, reference)
-
-    def end(step: str) -> None:
-        if step in signals:
-            signals.remove(step)
+    def interrupt(step: str) -> None:
+        if step in left:
+            left.remove(step)
             raise KeyboardInterrupt
 
-    signals = list(signals)
+    def tag_image(endpoint: Endpoint, image: str, reference: str, tag: Callable[..., None] = images.tag_image) -> None:
+        tag(endpoint, image, reference)
+        interrupt("tag_image")
+
+    def remove_extra_tag(
+        endpoint: Endpoint, reference: str, remove: Callable[..., bool] = images.remove_extra_tag
+    ) -> bool:
+        interrupt("remove_extra_tag")
+        return remove(endpoint, reference)
+
     monkeypatch.setattr(images, "tag_image", tag_image)
     monkeypatch.setattr(images, "remove_extra_tag", remove_extra_tag)
-    monkeypatch.setattr(image_registry.transfer, "push_image", lambda *_: end("push"))
+    monkeypatch.setattr("builder.engine.transfer.push_image", lambda *_: interrupt("push"))
     with pytest.raises(KeyboardInterrupt):
         image_registry.push_for_copy(endpoint, target, name, lambda _: None)
     details = images.inspect_image(endpoint, str(name))
-    assert (signals, details and details.tags) == ([], (str(name),))
+    assert (left, details and details.tags) == ([], (str(name),))
 
 
 def test_the_next_push_removes_the_names_that_a_killed_one_left(
