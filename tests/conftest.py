@@ -203,15 +203,16 @@ def builder(small: Project) -> Command:
 def run_command(
     project: Project,
     *arguments: str,
-    code: int = 0,
+    code: int | None = 0,
     environ: Mapping[str, str] | None = None,
     timeout: float = 300,
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Runs ``builder`` on a project as a user would, with ``environ`` added to the environment of the tests. Fails the
-    test if the exit code is not ``code``."""
+    test if the exit code is not ``code``. None: any, because it depends on this machine, as the one of ``doctor``
+    depends on the free disk."""
     done = program.run(command(project, *arguments), timeout=timeout, cwd=cwd, env={**os.environ, **(environ or {})})
-    assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert code in (None, done.returncode), f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 
 

@@ -67,4 +67,4 @@ def one_after_the_other(commit: str) -> Lock:
     for number in (1, 2):
         name, image = ImageName("small", number), replace(numbered(), fingerprint=f"sha256:{number:064x}", size=1)
         lock = lock.with_image(name, image).with_pairing(MODEL, Pairing(name, RECIPE, commit))
-    return lock.with_repository("small", lock.images["small"].with_current(2))
+    return lock.with_current(ImageName("small", 2))

@@ -123,8 +123,7 @@ def stock(
     _load(endpoint, {f"{repository}:{n}": (_layers(repository, n), labels(repository, n)) for n in made})
     for n in made:
         name = ImageName(repository, n)
-        lock = lock.with_image(name, record(endpoint, str(name), n))
-        lock = lock.with_repository(repository, lock.images[repository].with_current(n))
+        lock = lock.with_image(name, record(endpoint, str(name), n)).with_current(name)
         for model in models:
             lock = lock.with_pairing(model, Pairing(name))
     images.tag_image(endpoint, f"{repository}:{made[-1]}", f"{repository}:latest")

@@ -1,4 +1,4 @@
-"""^C ends programs that the tests start, even if the tests themselves ignore it."""
+"""^C and a closed terminal end programs that the tests start, even if the tests themselves ignore them."""
 
 from __future__ import annotations
 
@@ -27,22 +27,24 @@ except subprocess.TimeoutExpired:
 """
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize(
-    ("started", "how", "seconds", "ended"),
+    ("started", "how", "seconds"),
     [
-        ("ignoring SIGINT", "restored", 30, str(-signal.SIGINT)),
-        ("as usual", "restored", 30, str(-signal.SIGINT)),
-        ("ignoring SIGINT", "not restored", 0.2, "ignored"),  # shows that the test can fail
+        ("ignoring it", "restored", 30),
+        ("as usual", "restored", 30),
+        ("ignoring it", "not restored", 0.2),  # shows that the test can fail
     ],
 )
-def test_a_program_ends_by_an_interrupt(started: str, how: str, seconds: float, ended: str) -> None:
-    before = "trap '' INT; " if started == "ignoring SIGINT" else ""
+def test_a_program_ends_by_a_signal(number: signal.Signals, started: str, how: str, seconds: float) -> None:
+    before = f"trap '' {number.name}; " if started == "ignoring it" else ""
     argv = ["bash", "-c", before + 'exec "$0" -c "$@"', sys.executable, PARENT, how, str(seconds)]
     with subprocess.Popen(argv, cwd=projects.REPOSITORY_ROOT, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout
-        os.kill(int(parent.stdout.readline()), signal.SIGINT)
-        assert parent.stdout.readline().strip() == ended
+        os.kill(int(parent.stdout.readline()), number)
+        assert parent.stdout.readline().strip() == (str(-number) if how == "restored" else "ignored")
 
 
-def test_the_tests_themselves_do_not_ignore_it() -> None:
-    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_the_tests_themselves_do_not_ignore_it(number: signal.Signals) -> None:
+    assert signal.getsignal(number) is not signal.SIG_IGN

@@ -36,6 +36,7 @@ def naming(path: Path) -> Iterator[None]:
 # Reading a file that anyone may have put there: links, pipes, devices and files that are too large are refused.
 
 _STATE = ".builder"
+LONGEST_NAME = 255  # bytes, on every file system
 
 
 def read_plain_file(path: Path | str, largest: int) -> bytes:
@@ -511,7 +512,7 @@ def write_state(path: Path, content: bytes) -> None:
             temporary.replace(path)
 
 
-# Writing a large file that the user named. The file has its name only when it is complete.
+# Writing a file that the user named. A large file has its name only when it is complete.
 
 _HINTS = {
     errno.ENOSPC: "make room there, or name a file on another disk",
@@ -519,6 +520,19 @@ _HINTS = {
     errno.EFBIG: "a FAT disk cannot store files larger than 4 GB: name a file on another disk, or format the disk as"
     " exFAT or ext4, which erases it",
 }
+
+
+@contextmanager
+def named_by_user(path: Path) -> Iterator[None]:
+    """Raises UsageError if the block cannot write the file or folder ``path``, which the user named. For a full disk,
+    the OSError stays."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _HINTS:
+            raise
+        hint = "name a file in an existing folder that you can write to"
+        raise UsageError(f"{path} cannot be written: {error.strerror}", hint=hint) from None
 
 
 @contextmanager
@@ -534,11 +548,8 @@ def written_large_file(path: Path, *, replace: bool) -> Iterator[IO[bytes]]:
     if path.exists() and not replace:
         raise UsageError(f"{path} already exists", hint="name another file, or replace it with --force")
     temporary = path.with_name(f".{path.name}.new")
-    try:
+    with named_by_user(path):
         descriptor = opened(temporary, _READ_AND_WRITE)
-    except OSError as error:
-        hint = "name a file in an existing folder that you can write to"
-        raise UsageError(f"{path} cannot be written: {error.strerror}", hint=hint) from None
     with os.fdopen(descriptor, "r+b", buffering=0) as file:
         try:
             fcntl.flock(descriptor, _AT_ONCE)

@@ -18,6 +18,7 @@ _STATE_FOLDERS = (*_WRITTEN_FOLDERS, "downloads", "mirrors", "wheels", "work")
 _STATE_FILES = (
     "advisories.json",
     "answered.json",
+    "answered.lock",
     "checkpoints.json",
     "checkpoints.lock",
     "copies.lock",

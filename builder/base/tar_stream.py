@@ -9,12 +9,12 @@ from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import IO, Any
 
+from builder.base.files import LONGEST_NAME
 from builder.base.values import dataclass
 
 BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)
 _CHUNK = 1 << 20
-_LONGEST = 255  # bytes in a name, on every file system
 _LARGEST_HEADER = 1 << 16
 _MOST = 200_000
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
@@ -155,7 +155,7 @@ def is_unsafe(name: str) -> bool:
         not name
         or "\\" in name
         or "\0" in name
-        or any(part in ("", ".", "..") or len(os.fsencode(part)) > _LONGEST for part in parts)
+        or any(part in ("", ".", "..") or len(os.fsencode(part)) > LONGEST_NAME for part in parts)
     )
 
 

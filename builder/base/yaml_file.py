@@ -307,6 +307,8 @@ def location_within(text: str, file: str, path: YamlPath, written: str, earlier:
     if node is None:
         return Location(file)
     at = node.start_mark.index - 1
+    if isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}:  # its value begins on the next line
+        at = text.find("\n", at + 1)
     for _ in range(earlier + 1):
         at = text.find(written, at + 1, node.end_mark.index)
         if at < 0:

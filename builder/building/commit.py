@@ -54,9 +54,8 @@ def commit_image(
         lock = lock if same else lock.with_image(name, record)
         if pins:
             lock = _with_pins(lock, planned)
-        repository = lock.images[name.repository]
-        if moves_latest and (request.promote or repository.current is None):
-            lock = lock.with_repository(name.repository, repository.with_current(name.number))
+        if moves_latest and (request.promote or lock.images[name.repository].current is None):
+            lock = lock.with_current(name)
         return _with_pairings(lock, name, planned, paired, since=record.built)
 
     _keep_patches(workspace, planned)
@@ -90,9 +89,8 @@ def move(
             lock = _with_pairings(lock, name, planned, (model,), note=note)
             if note:
                 lock = lock.with_image(name, replace(lock.images[name.repository].numbers[name.number], note=note))
-        repository = lock.images[name.repository]
-        if (request.promote or repository.current is None) and not waiting:
-            lock = lock.with_repository(name.repository, repository.with_current(name.number))
+        if (request.promote or lock.images[name.repository].current is None) and not waiting:
+            lock = lock.with_current(name)
         elif request.promote and waiting:
             failed = any(each.failed for each in waiting)
             waiting.append(HeldPointer(name.repository, "repository", current_image(lock, name.repository), failed))

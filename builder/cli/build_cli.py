@@ -152,15 +152,15 @@ def _print_existing(result: BuildOutcome) -> None:
         go = f"; to use this one: `builder rollback {repository} --to {number}`" if is_recommended else ""
         print_result(f"the current image is {current}{go}")
     for each in result.models:
-        model = each.model
+        model, word = each.model, words.shell_word(each.model)
         if each.state == "paired":
             print_result(f"{model} is now paired with {image}")
         elif each.state == "unpaired":
-            go = f"builder pair {model} {image} --force"
+            go = f"builder pair {word} {image} --force"
             print_result(f"{model} was not paired with this image; to pair the model anyway: `{go}`")
         else:
             is_here = str(each.image).rpartition(":")[0] == repository
-            go = f"builder rollback {model} --to {number}" if is_here else f"builder pair {model} {image}"
+            go = f"builder rollback {word} --to {number}" if is_here else f"builder pair {word} {image}"
             print_result(f"{model} stays paired with {each.image}" + ("" if result.bad else f"; to move it: `{go}`"))
     for waiting in result.waiting:
         _print_held(waiting, image)
@@ -171,7 +171,7 @@ def _print_held(waiting: HeldPointer, image: str) -> None:
     is_model = waiting.kind == "model"
     name = waiting.what if is_model else f"{waiting.what}:latest"
     stays = f"stays at {waiting.stays}" if waiting.stays else "points to no image yet"
-    moves = f"builder pair {waiting.what} {image}" if is_model else f"builder promote {image}"
+    moves = f"builder pair {words.shell_word(waiting.what)} {image}" if is_model else f"builder promote {image}"
     then = f": {image} did not pass" if waiting.failed else f"; once its evidence exists: `{moves}`"
     print_result(f"  {name} {stays}{then}")
     for missing in waiting.missing:
@@ -223,7 +223,7 @@ def _print_built(built: Built) -> None:
         else:
             measure_cli.print_proof(proof)
         if proof.evidence.verdict == "changed" and proof.reference:
-            back = f"to go back: `builder rollback {proof.evidence.subject.model}`"
+            back = f"to go back: `builder rollback {words.shell_word(proof.evidence.subject.model)}`"
             print_result(f"  `builder diff {proof.reference} {built.image}` shows what changed; {back}")
     for change in built.changes:
         print_result(f"  {change}")

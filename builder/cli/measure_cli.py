@@ -261,7 +261,7 @@ def print_proof(result: ProvedImage) -> None:
     if len(evidence.findings) > _SHOWN:
         print_result(f"  and {len(evidence.findings) - _SHOWN} more, in {result.file}")
     if evidence.verdict == "changed":
-        accepts = f"`builder prove {result.image} {evidence.subject.model} --accept`"
+        accepts = f"`builder prove {result.image} {words.shell_word(evidence.subject.model)} --accept`"
         print_note(f"  {accepts} accepts the change, if you intended it")
 
 

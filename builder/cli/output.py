@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
-from builder.base import redaction
+from builder.base import redaction, words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -469,4 +469,4 @@ def interrupted_upgrade(interrupted: InterruptedUpgrade) -> dict[str, Any]:
         "subject=model stage=upgrade.stage? before=upgrade.before? candidate=upgrade.candidate? "
         "started=upgrade.started? problem?"
     )
-    return {**data(interrupted, keys), "goes_on_with": f"builder upgrade {interrupted.text}"}
+    return {**data(interrupted, keys), "goes_on_with": f"builder upgrade {words.shell_word(interrupted.text)}"}

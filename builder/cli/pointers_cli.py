@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from builder import commands
+from builder.base import words
 from builder.cli import output
 from builder.cli.options import Context, WordChoice, json_and_context, names, numbers, together
 from builder.cli.output import data, print_json, print_result
@@ -41,7 +42,7 @@ def print_moves(
         print_result(f"  … and {len(differences) - SHOWN_DIFFERENCES} more; {shows_all}")
     to = next((move.to for move in moves if not move.is_model), None)
     for model in staying:
-        print_result(f"  {model} stays; to move it too: `builder pair {model} {to}`")
+        print_result(f"  {model} stays; to move it too: `builder pair {words.shell_word(model)} {to}`")
 
 
 def _moves(moves: Iterable[PointerMove]) -> list[dict[str, Any]]:
@@ -97,7 +98,7 @@ def pair(
         before, same = weights.before, f"{result.model} with {result.image}"
         print_result(f"{same}: {output.moved(before.short if before else 'its own weights', weights.now.short)}")
         if before:
-            again = f"builder pair {result.model} {result.image} --checkpoint {before.short}"
+            again = f"builder pair {words.shell_word(result.model)} {result.image} --checkpoint {before.short}"
             print_result(f"  to go back: `{again}`")
     elif result.is_new_recipe:
         print_result(f"{result.model} is still paired with {result.image}; its recipe is now {result.recipe}")
@@ -131,7 +132,7 @@ def mark(context: Context, what: str, status: str, note: str | None, as_json: bo
     sentence = f"{result.what}{on} {'is' if result.changed else 'was already'} {marked}"
     print_result(sentence + (f": {result.note}" if result.note else ""))
     for pointer in result.pointed_at_by:
-        back = f"to go back: `builder rollback {pointer}`"
+        back = f"to go back: `builder rollback {words.shell_word(pointer)}`"
         if pointer in result.stuck:
             back = "no earlier image fits; `builder list` shows all images"
         print_result(f"  {pointer} still points to this image; {back}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import commands
-from builder.base import words
+from builder.base import files, words
 from builder.cli import mods_cli, output, progress
 from builder.cli.options import Context, json_and_context, names, pass_context, repeated, serve_request, serving_options
 from builder.cli.output import data, print_json, print_line, print_log, print_note, print_result, styled
@@ -49,7 +49,8 @@ def logs(
             raise click.UsageError("--report cannot be combined with --follow or --tail")
         name, text = commands.crash_report.crash_report(context.workspace(), what, node)
         if report != "-":
-            Path(report).write_text(text, encoding="utf-8")
+            with files.named_by_user(Path(report)):
+                Path(report).write_text(text, encoding="utf-8")
             print_result(f"{report} contains the report on {name}; read the report before you post it")
             return
         lines: Iterable[str] = text.splitlines()
@@ -219,8 +220,8 @@ def _facts(state: commands.watching.ServerState) -> Iterator[tuple[str, str]]:
     if server.missing:
         yield "missing nodes", ", ".join(server.missing)
     if state.state == "paused":
-        paused = (member.service.name for member in server.members if member.service.status == "paused")
-        yield "to continue", f"`docker unpause {next(paused)}`"
+        paused = next(member for member in server.members if member.service.status == "paused")
+        yield "to continue", f"`docker unpause {paused.service.name}`{paused.node and f' on node {paused.node}'}"
     restarts = words.counted(state.restarts, "restart")
     yield "up", f"{words.duration_text(state.up)}, {restarts}" if state.up is not None else restarts
     yield from _figures(state)

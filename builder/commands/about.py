@@ -352,8 +352,14 @@ def _environment(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
     if settings.index_url or settings.find_links:
         yield Diagnosis("packages", "ok", " ".join([settings.index_url, *settings.find_links]).strip())
     for name, value in settings.proxies:
-        host = urlsplit(value if "://" in value else f"//{value}").hostname or ""
-        if name != "NO_PROXY" and (host in {"localhost", "::1"} or host.startswith("127.")):
+        if name == "NO_PROXY":
+            continue
+        try:
+            host = urlsplit(value if "://" in value else f"//{value}").hostname or ""
+        except ValueError as error:
+            yield Diagnosis("proxy", "error", f"{name} is not an address: {error}", f"correct or unset {name}")
+            continue
+        if host in {"localhost", "::1"} or host.startswith("127."):
             message = f"{name} points to {host}, which means the container itself in a build step"
             remedy = "give the proxy an address that containers can reach, such as the address of the bridge docker0"
             yield Diagnosis("proxy", "error", message, remedy)

@@ -365,7 +365,7 @@ def _found_culprit(
         "recipe": running.recipe.file if running.recipe else "",
         mixtures.TEMPLATE: f"dockerfiles/{definition} dockerfiles/_parts",
     }.get(culprit.axis.partition(" ")[0])
-    undone = f"`builder rollback {bisection.target}` goes back to {span.old}"
+    undone = f"`builder rollback {shlex.quote(bisection.target)}` goes back to {span.old}"
     return replace(result, now=f"`git log -p {path}` shows who changed it" if path else undone)
 
 
@@ -389,7 +389,7 @@ def _found_base(
             unknown = "; the published wheels of vLLM do not show which commit of that day is the cause"
             note = passes if result.good in row.points else unknown
             result = replace(result, good=good, bad=bad)
-    now = f"`builder rollback {running.bisection.target}` goes back to {span.old}"
+    now = f"`builder rollback {shlex.quote(running.bisection.target)}` goes back to {span.old}"
     if good:
         now = f"`builder lock {definition} --update base={good}` keeps the image before {bad}{note}"
     change = result.change + _changes_of_bases(workspace, span, conclusion, good, bad)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder.base import words
 from builder.base.errors import BuildFailedError, ConflictError, UsageError
 from builder.base.events import Message
 from builder.building import result_cache
@@ -177,7 +178,8 @@ def _failed_evidence(failed: Iterable[BuildOutcome]) -> BuildFailedError:
         lines.append(f"required evidence of {each.image} failed for {names}: no pointer moved, but the number is kept")
         if each.current and each.current != each.image:
             remedies.append(f"`builder diff {each.current} {each.image}` shows what changed")
-        remedies += [f"`builder prove {each.image} {model}` proves it again" for model in each.failed_models]
+        failed_models = map(words.shell_word, each.failed_models)
+        remedies += [f"`builder prove {each.image} {model}` proves it again" for model in failed_models]
     anyway = "the same `builder build` with `--promote-anyway --note WHY` moves the pointers anyway"
     return BuildFailedError("\n".join(lines), hint="; ".join((*remedies, anyway)))
 

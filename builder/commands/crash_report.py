@@ -24,6 +24,8 @@ from builder.lock import lock_file
 from builder.serving import advice, readiness, running, selection, server_log
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from builder.base.project import Project
     from builder.numbers.workspace import Workspace
 
@@ -75,9 +77,7 @@ def _of_file(
 ) -> tuple[str, list[str], str]:
     """The name of the server with the latest log of a failed start, the lines of the log, and how the server ended.
     Without such a log, raises ``failure``, the error of the engine, or else UsageError."""
-    selected = _selected(workspace, text) if text else None
-    wanted = container.service_name(selected.recipe.name) if selected else text or ""
-    logs = readiness.kept_logs(workspace.project, wanted, node or "")
+    logs = logs_of_failed_starts(workspace, text, node)
     if not logs:
         raise failure or UsageError(
             f"there is no server{f' of `{text}`' if text else ''}, and no log of a failed start"
@@ -88,6 +88,13 @@ def _of_file(
     exit_code = server_log.exit_code(lines)
     ended = "did not answer" if exit_code is None else f"ended with exit code {exit_code} before it answered"
     return logs[-1].stem.partition("@")[0], lines, ended
+
+
+def logs_of_failed_starts(workspace: Workspace, text: str | None, node: str | None) -> list[Path]:
+    """The kept logs of the server of a recipe or model, or of all servers. The latest log comes last."""
+    selected = _selected(workspace, text) if text else None
+    wanted = container.service_name(selected.recipe.name) if selected else text or ""
+    return readiness.kept_logs(workspace.project, wanted, node or "")
 
 
 def _selected(workspace: Workspace, text: str, image: str = "") -> selection.SelectedImage | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import re
@@ -107,6 +108,7 @@ def outputs() -> dict[str, DescribedFile]:
     }
 
 
+@functools.cache
 def _described(path: Path) -> DescribedFile:
     whole = json.loads(path.read_bytes())
     name, _, about = whole["title"].partition(": ")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from builder.base import files, tar_stream
+from builder.base import files, tar_stream, words
 from builder.base.errors import FileProblemsError, ImageStateError, LockError, TransferError
 from builder.base.events import Message, Report, delayed_progress
 from builder.base.values import dataclass, replace
@@ -226,12 +226,11 @@ def _with_archive(workspace: Workspace, lock: Lock, contents: Archive) -> Lock:
     }
     for model in sorted(waiting):
         lacks = f"{name} lacks what {model} requires, so it does not serve that model yet"
-        workspace.report(Message(f"{lacks}: `builder pair {model} {name}` says what is missing"))
+        workspace.report(Message(f"{lacks}: `builder pair {words.shell_word(model)} {name}` says what is missing"))
     after = replace(after, models={model: paired for model, paired in after.models.items() if model not in waiting})
-    repository = after.images[name.repository]
-    if repository.current or waiting:  # `latest` also waits, as after a build
+    if after.images[name.repository].current or waiting:  # `latest` also waits, as after a build
         return after
-    return after.with_repository(name.repository, repository.with_current(name.number))
+    return after.with_current(name)
 
 
 def _pins(contents: Archive) -> dict[str, dict[str, Pins]]:

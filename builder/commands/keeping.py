@@ -154,9 +154,8 @@ def _recorded(
     lock: Lock, name: ImageName, record: NumberedImage, pairings: Mapping[str, PairingSource], *, promote: bool
 ) -> Lock:
     lock = lock.with_image(name, record)
-    repository = lock.images[name.repository]
-    if promote or repository.current is None:
-        lock = lock.with_repository(name.repository, repository.with_current(name.number))
+    if promote or lock.images[name.repository].current is None:
+        lock = lock.with_current(name)
     return _paired(lock, name, pairings, since=record.built)
 
 

@@ -110,18 +110,15 @@ def completed(lock: Lock, missing: Sequence[recovery.RecoverableImage], latest: 
     recovered = Lock()
     for number in _in_build_order(missing):
         name = number.name
-        recovered = recovered.with_image(name, number.image)
-        repository = recovered.images[name.repository].with_current(name.number)
-        recovered = recovered.with_repository(name.repository, repository)
+        recovered = recovered.with_image(name, number.image).with_current(name)
         for definition, platforms in number.part.pins.items():
             for platform, pins in platforms.items():
                 recovered = recovered.with_pins(definition, platform, pins)
         for model, record in number.part.models.items():
             recovered = recovered.with_pairing(model, record.pairing)
-    for repository_name, current in latest.items():
-        there = recovered.images.get(repository_name)
-        if there and current in there.numbers:
-            recovered = recovered.with_repository(repository_name, there.with_current(current))
+    for repository, current in latest.items():
+        if recovered.image(name := ImageName(repository, current)):
+            recovered = recovered.with_current(name)
     return merging.adopt(lock, recovered)
 
 

@@ -6,6 +6,7 @@ They use a running server, or start one for the measurement. Other commands try 
 from __future__ import annotations
 
 import functools
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -262,11 +263,11 @@ def accept_changes(
     missing = [model for model, run in latest.items() if run is None]
     if missing or not latest:
         which = f" for {', '.join(missing)}" if missing else ""
-        proves = f"`builder prove {' '.join((str(name), *missing))}` proves it"
+        proves = f"`builder prove {shlex.join((str(name), *missing))}` proves it"
         raise UsageError(f"{name} was not proven{which}", hint=proves)
     if failed := [model for model, run in latest.items() if run and run.verdict == "fail"]:
         message = f"the proof of {name} failed for {', '.join(failed)}: a failure cannot be accepted"
-        raise UsageError(message, hint=f"`builder prove {name} {' '.join(failed)}` shows what failed")
+        raise UsageError(message, hint=f"`builder prove {name} {shlex.join(failed)}` shows what failed")
     changed = [run for run in latest.values() if run and run.verdict == "changed"]
     if not changed:
         raise NothingToDoError(f"the last proof of {name} found no changes")

@@ -8,8 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder import definitions
-from builder.base import files, words
-from builder.base.errors import ConflictError, FileProblemsError, NothingToDoError, SourceError, UsageError
+from builder.base import files, processes, words
+from builder.base.errors import (
+    BuilderError,
+    ConflictError,
+    FileProblemsError,
+    NothingToDoError,
+    SourceError,
+    UsageError,
+)
 from builder.base.events import Message, Report, as_messages
 from builder.base.values import dataclass, replace
 from builder.building import mod_choice, mod_dry_run
@@ -26,7 +33,6 @@ from builder.plan import rules
 from builder.sources import git, mirror, patches, python
 
 if TYPE_CHECKING:
-    from builder.base.errors import BuilderError
     from builder.base.project import Project
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Mod
@@ -125,6 +131,8 @@ def require_lossless(planned: Sequence[PlannedCopy]) -> None:
 
 # ``mods check --against`` tries the patches of mods on other versions, without a build.
 
+_AT_ONCE = 8  # versions
+
 
 def check_mods(
     project: Project, names: Sequence[str], refs: Sequence[str], environ: Mapping[str, str], report: Report
@@ -132,8 +140,6 @@ def check_mods(
     """Checks each of the mods ``names`` (all if empty) alone against each of ``refs``. ``0.20.0`` means a wheel of
     vLLM; ``v0.20.0``, ``main`` or a commit means its repository; ``transformers=5.1.0`` means another package. Raises
     one UsageError or SourceError for all refs that do not exist, and FileProblemsError for invalid mods."""
-    from concurrent.futures import ThreadPoolExecutor
-
     parsed = []
     for ref in dict.fromkeys(refs):
         package, equals, name = ref.partition("=")
@@ -141,16 +147,17 @@ def check_mods(
     mods = mod_dry_run.load(project, names)
     access = packages.Access(project, environ, as_messages(report))
     definitions = tuple(mod_choice.definitions(project).values())
-    columns: list[list[ModVerdict]] = []
-    faults: list[BuilderError] = []
-    with ThreadPoolExecutor(8) as pool:
-        for future in [pool.submit(_column, access, definitions, mods, *ref) for ref in parsed]:
-            try:
-                columns.append(future.result())
-            except (SourceError, UsageError) as error:
-                faults.append(error)
-    raise_all(faults)
-    return tuple(verdict for row in zip(*columns, strict=True) for verdict in row)
+
+    def column(ref: tuple[str, str]) -> list[ModVerdict] | BuilderError:
+        try:
+            return _column(access, definitions, mods, *ref)
+        except (SourceError, UsageError) as error:
+            return error
+
+    columns = list(processes.in_parallel(column, parsed, _AT_ONCE))
+    raise_all([each for each in columns if isinstance(each, BuilderError)])
+    verdicts = (each for each in columns if not isinstance(each, BuilderError))
+    return tuple(verdict for row in zip(*verdicts, strict=True) for verdict in row)
 
 
 def raise_all(faults: Sequence[BuilderError]) -> None:

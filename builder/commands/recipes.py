@@ -553,14 +553,12 @@ def _routed_model(
 
 def write_export(path: Path, exported: ExportedRecipe, kind: str) -> tuple[Path, ...]:
     """Writes the text to the file ``path``. Several texts go to separate files in the folder ``path``, which is made if
-    missing. Each file is replaced in one step. Returns the files. Raises UsageError if a file cannot be written."""
+    missing. Each file is replaced in one step. Returns the files. Raises UsageError if a file cannot be written,
+    OSError for a full disk."""
     texts = {path / f"{node}{_ENDINGS[kind]}" if node else path: text for node, text in exported.texts.items()}
-    try:
+    with files.named_by_user(path):
         if len(texts) > 1:
             path.mkdir(exist_ok=True)
         for file, text in texts.items():
             files.write_atomically(file, text.encode(), mode=0o755 if kind == "script" else 0o644)
-    except OSError as error:
-        hint = "name a new file in an existing folder that you can write to"
-        raise UsageError(f"{path} cannot be written: {error.strerror}", hint=hint) from None
     return tuple(texts)

@@ -5,10 +5,12 @@ If this engine lacks the image, the command brings the image back first.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from builder.base import words
 from builder.base.errors import (
     BuilderError,
     EngineError,
@@ -129,11 +131,25 @@ def _decided(
         try:
             moves = planned_moves(lock, subject, to, unfit)
         except NothingToDoError:
+            with contextlib.suppress(EngineError):  # without an engine, the answer of images.lock is enough
+                _require_here(workspace, lock, subject)
             raise nothing from None
     if to is not None:
         _report_known(workspace, lock, moves)
     _require_allowed(workspace, lock, moves, force=force)
     return lock, subject, moves, unfit
+
+
+def _require_here(workspace: Workspace, lock: Lock, subject: RollbackSubject) -> None:
+    """Raises ImageStateError if this engine lacks an image at which the pointers already are."""
+    from builder.numbers import adopted
+
+    for name in sorted({lock.history(what, is_model=is_model)[0] for what, is_model in subject.pointers(lock)}):
+        if images.inspect_image(workspace.engine, str(name)) is None:
+            message = f"{subject.text} is at number {name.number}, but this engine lacks {name}"
+            raise ImageStateError(
+                message, hint=adopted.way_back(name, lock.images[name.repository].numbers[name.number])
+            )
 
 
 def _unfit(workspace: Workspace, lock: Lock) -> Unfit:
@@ -265,7 +281,7 @@ def is_possible(lock: Lock, what: str, *, is_model: bool) -> bool:
 
 def _rollbacks(pointers: Iterable[str], to: int | None = None) -> str:
     number = f" --to {to}" if to else ""
-    return " or ".join(f"`builder rollback {what}{number}`" for what in pointers)
+    return " or ".join(f"`builder rollback {words.shell_word(what)}{number}`" for what in pointers)
 
 
 def _move(

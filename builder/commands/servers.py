@@ -178,7 +178,7 @@ def _apply_tried(workspace: Workspace, prepared: PreparedServer, started: Starte
         starting.remove_server(started.server)
         raise
     bakes = " ".join(f"--mod {each.name}" for each in prepared.tried)
-    target = prepared.selection.recipe.file
+    target = words.shell_word(prepared.selection.recipe.file)
     workspace.report(
         Message(f"only this server has the mods; to build them into an image: `builder build {target} {bakes}`")
     )
@@ -276,7 +276,7 @@ def _serve_image_before(
             f"{error.message}\n{before.image}, the previous image, does not serve {model} either: {also_reason}",
             log=error.log,
             # The hint is not a rollback, because a rollback would lead to an image that failed.
-            hint=f"`builder why {model}` shows what changed since it last worked",
+            hint=f"`builder why {words.shell_word(model)}` shows what changed since it last worked",
         ) from None
     reason = "".join(char if char.isprintable() else " " for char in reason)
     reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[: _LONGEST_REASON - 1]}…"

@@ -61,15 +61,16 @@ def push_images(workspace: Workspace, texts: tuple[str, ...]) -> Iterator[Pushed
 
 def push_image(workspace: Workspace, target: named_registry.Registry, lock: Lock, name: ImageName) -> PushedImage:
     """Pushes an image with its compile caches, points ``latest`` at the current number, and records the digest."""
-    repository = lock.images[name.repository]
-    recorded = repository.numbers[name.number]
+    recorded = lock.images[name.repository].numbers[name.number]
     digest, already = named_registry.push(workspace.engine, target, name, recorded, workspace.report)
     if recorded.digest != digest:
         with images_lock.transaction(workspace) as transaction:
             if image := transaction.lock.image(name):  # the number is still in images.lock
                 transaction.commit(transaction.lock.with_image(name, replace(image, digest=digest)))
     latest = False
-    if repository.current == name.number:
+    # A push takes minutes, in which a rollback may move `latest`.
+    repository = lock_file.read_project_lock(workspace.project).images.get(name.repository)
+    if repository and repository.current == name.number:
         try:
             latest = named_registry.set_latest(workspace.engine, target, name, digest, workspace.report)
         except TransferError as error:
@@ -293,7 +294,7 @@ def _checkpoint(
     weights = model_weights.served_weights(workspace.project, workspace.environment, lock, selection)
     if weights is None or weights.checkpoint is None:
         message = f"{recipe.model} is paired with its own weights, but none of its recipes names them"
-        pairs = f"`builder pair {recipe.model} {selection.name} --checkpoint {recipe.checkpoint}`"
+        pairs = f"`builder pair {words.shell_word(recipe.model)} {selection.name} --checkpoint {recipe.checkpoint}`"
         hint = f"{pairs} pairs the model with the checkpoint"
         raise UsageError(message, hint=hint)
     name = weights.checkpoint

@@ -77,7 +77,8 @@ def upgrade_image(
             journal.write(fresh)
             return _finished(workspace, fresh)
         if update and dict(update) != dict(upgrade.update):
-            hint = f"`builder upgrade {fresh.model}` continues it, `builder upgrade {fresh.model} --abort` cancels it"
+            again = f"builder upgrade {words.shell_word(fresh.model)}"
+            hint = f"`{again}` continues it, `{again} --abort` cancels it"
             raise ConflictError(f"an upgrade of {fresh.model} to other sources was interrupted", hint=hint)
         workspace.report(Message(f"continuing the interrupted upgrade: {upgrade.progress}"))
         if not upgrade.result:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from builder.base import processes
+from builder.base import processes, words
 from builder.base.errors import EngineError, LockError, UsageError
 from builder.base.values import dataclass
 from builder.engine import containers
@@ -28,7 +28,15 @@ def server_logs(
 ) -> Iterator[str]:
     """The last ``tail`` lines (None: all) of the server called ``text`` (None: the only server) on ``node`` (None: its
     head). With ``follow``, also each new line until the server stops."""
-    server = running.find_server(workspace, text)
+    try:
+        server = running.find_server(workspace, text)
+    except UsageError as error:
+        from builder.commands import crash_report
+
+        if not crash_report.logs_of_failed_starts(workspace, text, node):
+            raise
+        report = f"`builder logs{f' {words.shell_word(text)}' if text else ''} --report`"
+        raise UsageError(error.message, hint=f"{error.hint}; {report} shows why the last start failed") from None
     member = next((member for member in server.members if node in (None, member.node)), None)
     if member is None:
         nodes = ", ".join(server.nodes) or "none"

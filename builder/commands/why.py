@@ -308,7 +308,7 @@ def _image_causes(
     """One cause for the image, and one cause for each changed mod."""
     paired = now.lock.models.get(model)
     is_previous = paired is not None and paired.previous and paired.previous[0].image == image
-    undo = f"`builder rollback {model}{'' if is_previous else f' --to {image.number}'}`"
+    undo = f"`builder rollback {words.shell_word(model)}{'' if is_previous else f' --to {image.number}'}`"
     earlier = now.advised({}, selection.with_number(now.lock, now.selected.recipe, image))
     faults = [fault.message for name, fault in now.advised({}).items() if name not in earlier]
     before, after = str(image), str(now.selected.image)

@@ -542,7 +542,9 @@ def _completed(
     require_no_problems(wrong)
     within = shell.within_shell(parsed, given)
     script = within[1] if within else parsed
-    words = shell.words(shell.server_alone(script), given)
+    words = _with_model_first(
+        shell.words(shell.server_alone(script), given), {**_values(recipe, backend), **given}.get("model")
+    )
     if recipe.revision is not None and model(words) == recipe.model and not option(words, "--revision"):
         options += ["--revision", recipe.revision]
     is_closed = within and parsed.needs_shell
@@ -559,6 +561,18 @@ def _completed(
     if bad := [text for text in options if "\0" in text]:
         raise UsageError(f"{bad[0]!r}: an argument cannot contain a NUL character")
     return parsed, given, tuple(options), (*words, *options)
+
+
+def _with_model_first(words: tuple[str, ...], name: Scalar) -> tuple[str, ...]:
+    """``words`` with the model ``name`` right after `serve`: vLLM also takes it after options, where it looks like the
+    value of one."""
+    if "serve" not in words or model(words) is not None:
+        return words
+    begin = words.index("serve") + 1
+    if name not in words[begin:]:
+        return words
+    at = words.index(str(name), begin)
+    return (*words[:begin], words[at], *words[begin:at], *words[at + 1 :])
 
 
 def _values(recipe: Recipe, backend: Backend | None, used: Sequence[str] = ()) -> dict[str, Scalar]:

@@ -467,7 +467,8 @@ def _digest(folder: Path, file: str) -> str:
     paths = [path for path in sorted(folder.rglob("*")) if "__pycache__" not in path.parts and not path.is_dir()]
     for path in paths:
         try:
-            content = files.read_plain_file(path.resolve(), _LARGEST)
+            # `Path.resolve` raises RuntimeError for a link to itself (before Python 3.13).
+            content = files.read_plain_file(os.path.realpath(path), _LARGEST)
         except OSError as error:
             message = f"{path.relative_to(folder)} cannot be read: {error.strerror or error}"
             raise FileProblemsError((Problem(Location(file), message),)) from None

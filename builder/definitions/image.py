@@ -5,6 +5,7 @@ The definition comes first, then its chain of parents, Python requirements, and 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -302,7 +303,7 @@ def _source(project: Project, folder: Path, data: dict[str, Any] | str) -> Sourc
         return BaseSource()
     if "wheel" in data:
         return WheelSource(data["wheel"], data.get("index"))
-    checkout = (project.root / Path(data["path"]).expanduser()).resolve() if "path" in data else None
+    checkout = Path(os.path.realpath(project.root / Path(data["path"]).expanduser())) if "path" in data else None
     address = checkout.as_uri() if checkout else data.get("git", _FLASHINFER)
     return GitSource(
         address,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builder.base import yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
-from builder.base.files import zip_errors
+from builder.base.files import LONGEST_NAME, zip_errors
 from builder.base.values import dataclass, replace
 from builder.base.words import did_you_mean
 from builder.definitions import configuration
@@ -389,6 +389,7 @@ def read_zip(path: Path, shown: str) -> ModContents:
                 room -= entry.file_size
     except zip_errors() as error:
         raise FileProblemsError((Problem(Location(shown), f"this zip file cannot be read: {error}"),)) from None
+    wrong += (Problem(Location(f"{shown}/{name}"), reason) for name, reason in sorted(ambiguous_names(files).items()))
     require_no_problems(wrong)
     # NAME/ if all files are in that one folder.
     own = [parts for name in files if (_NOT_BAKED - {DESCRIPTION}).isdisjoint(parts := name.split("/"))]
@@ -397,12 +398,24 @@ def read_zip(path: Path, shown: str) -> ModContents:
     return _contents(shown, top, [replace(file, path=name.removeprefix(top)) for name, file in files.items()])
 
 
+def folders_of(paths: Iterable[str]) -> set[str]:
+    """All folders of the relative ``paths``."""
+    return {path[:end] for path in paths for end, letter in enumerate(path) if letter == "/"}
+
+
+def ambiguous_names(files: Collection[str]) -> dict[str, str]:
+    """The paths that are both a file and a folder, each with that reason: no disk can hold both."""
+    return dict.fromkeys(folders_of(files) & set(files), "both a file and a folder")
+
+
 def unfit_name(name: str) -> str:
     """The reason why a mod's file cannot have this name; empty if it can."""
     try:
-        name.encode()
+        longest = max(len(part) for part in name.encode().split(b"/"))
     except UnicodeEncodeError:
         return "its name is not UTF-8; rename it"
+    if longest > LONGEST_NAME:
+        return f"its name has more than {LONGEST_NAME} bytes; rename it"
     return "its name has a control character; rename it" if _CONTROL.search(name) else ""
 
 
@@ -530,7 +543,7 @@ def _wrong_copy(copy: FileCopy, mod_name: str) -> Iterator[tuple[str, str]]:
 
 def _wrong_files(mod: Mod) -> Iterator[tuple[YamlPath, str]]:
     files = {file.path: file.content for file in mod.files}
-    folders = {path[:end] for path in files for end, mark in enumerate(path) if mark == "/"}
+    folders = folders_of(files)
     named: list[tuple[YamlPath, str]] = [(("run",), mod.run)] if mod.run else []
     named += [(("check", index, "run"), check.run) for index, check in enumerate(mod.checks) if check.run]
     named += [(("patches", index, "file"), patch.file) for index, patch in enumerate(mod.patches)]

@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 
 
 _SHORTEST_SECRET = 8  # `--api-key EMPTY` is not a secret
+# Options of a server without HTTP, and what else helps.
+_NO_HTTP = {
+    "ssl-certfile": "; for HTTPS, put a proxy in front of the server",
+    "uds": "; for a socket, put a proxy in front of the server",
+    "grpc": "",
+    "headless": "; builder adds it on every machine but the first",
+}
 
 
 def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
@@ -71,8 +78,8 @@ def _not_inside(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
 def _unreachable(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """A problem for each option with which no health check would ever reach the server."""
     for used in command.options(words):
-        if command.name_of(used.option) in {"ssl-certfile", "uds"}:
-            advice = f"remove {used.option}; for HTTPS, put a proxy in front of the server"
+        if (name := command.name_of(used.option)) in _NO_HTTP:
+            advice = f"remove {used.option}{_NO_HTTP[name]}"
             yield Problem(command.of_text(recipe, used.option), f"builder reaches servers by HTTP at a port: {advice}")
 
 
@@ -353,11 +360,14 @@ def find_launch_problems(
 
 def template_of_image(recipe: Recipe, rendered: ServeCommand) -> UsedOption | None:
     """The option with which ``recipe`` names a chat template that must be in its image. None if the recipe names no
-    template, contains its text, or mounts it."""
+    template, contains its text, mounts it, or makes it in its command."""
     used = _options(rendered).get("chat-template")
     value = used.value if used else None
     # vLLM also accepts the text of a template, which contains braces or line breaks.
     if not value or re.search(r"[{}\n]", value) or not re.search(r"[./]", value):
+        return None
+    elsewhere = re.sub(rf"chat[-_]template[\s=\\]+['\"]?{re.escape(value)}", "", recipe.command)
+    if re.search(rf"[\s=>]['\"]?{re.escape(value)}", elsewhere):
         return None
     name = value.rpartition("/")[2]
     beside = any(target.rpartition("/")[2] == name or target in _WORKSPACES for target in _targets(recipe))

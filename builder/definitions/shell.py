@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import pairwise
+from itertools import groupby, pairwise
 from string import Formatter
 from typing import Literal, NamedTuple
 
@@ -566,10 +566,48 @@ def script_within(
 
 
 def server_alone(parsed: ParsedCommand) -> ParsedCommand:
-    """The one command of a script that starts vLLM: other programs have options of the same names. The whole script
-    if no command does, or several do."""
-    serving = tuple(filter(_serves, parsed.commands))
-    return replace(parsed, commands=serving) if len(serving) == 1 else parsed
+    """The one command of a script that starts vLLM, with the variables that the script sets: other programs have
+    options of the same names. The whole script if no command does, or several do."""
+    places = [at for at, command in enumerate(parsed.commands) if _serves(command)]
+    if len(places) != 1:
+        return parsed
+    before, server = parsed.commands[: places[0]], parsed.commands[places[0]]
+    return replace(parsed, commands=(tuple(each for word in server for each in _expanded(word, before)),))
+
+
+_VARIABLE = re.compile(r"""("?)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:\[[@*]\])?\})\1""", re.ASCII)
+
+
+def _expanded(word: Word, before: tuple[tuple[Word, ...], ...]) -> list[Word]:
+    """The words that bash makes of a variable, from its assignments in the commands ``before``: of a list
+    (``ARGS=(--port 9000)``), or of text, which is split unless the ``word`` is quoted. The ``word`` itself if it is no
+    variable, or if its value contains what only the shell knows."""
+    named = _VARIABLE.fullmatch(_raw(word))
+    if named is None:
+        return [word]
+    expanded: list[Word] = []
+    for command, following in zip(before, (*before[1:], ()), strict=False):
+        for assigning in command:
+            sets = re.match(rf"{named[2] or named[3]}(\+?)=", _raw(assigning))
+            if sets is None:
+                continue
+            value = assigning[sets.end() :]
+            is_list = not value and assigning is command[-1] and following and _raw(following[0]).startswith("-")
+            added = [*following] if is_list else [value] if named[1] else _split(value)
+            if any(token.expands for each in added for token in each):
+                return [word]
+            expanded = [*expanded, *added] if sets[1] else added
+    return expanded or [word]
+
+
+def _split(value: Word) -> list[Word]:
+    """The words of ``value`` between its blanks, without its quotes."""
+    text = (token for token in value if token.kind == "text")
+    return [tuple(tokens) for is_blank, tokens in groupby(text, lambda token: token.raw.isspace()) if not is_blank]
+
+
+def _raw(word: Word) -> str:
+    return "".join(token.raw for token in word)
 
 
 def _serves(command: tuple[Word, ...]) -> bool:

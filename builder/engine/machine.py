@@ -151,7 +151,6 @@ def _engine_version(endpoint: Endpoint) -> str:
 
 def _outputs(environ: Mapping[str, str], seconds: float) -> dict[str, str]:
     """The output of each program; empty if the program fails or does not end within ``seconds``."""
-    from concurrent.futures import ThreadPoolExecutor
 
     def run(argv: Sequence[str]) -> str:
         with suppress(OSError, subprocess.TimeoutExpired, subprocess.CalledProcessError):
@@ -167,8 +166,8 @@ def _outputs(environ: Mapping[str, str], seconds: float) -> dict[str, str]:
             ).stdout
         return ""
 
-    with ThreadPoolExecutor() as pool:
-        return dict(zip(machine_record.PROGRAMS, pool.map(run, machine_record.PROGRAMS.values()), strict=True))
+    programs = machine_record.PROGRAMS
+    return dict(zip(programs, processes.in_parallel(run, programs.values(), len(programs)), strict=True))
 
 
 def record_script(places: Sequence[str]) -> str:
@@ -200,8 +199,32 @@ def read_build_machine(endpoint: Endpoint) -> tuple[int, int | None, int, str] |
     sizes = processes.sizes(processes.text(_MEMINFO))
     # A socket of this machine may lead to a virtual machine.
     if endpoint.host.startswith("unix://") and sizes.get("MemTotal") == total and "MemAvailable" in sizes:
-        free, data_root = sizes["MemAvailable"], str(info.get("DockerRootDir") or "")
+        free, data_root = sizes["MemAvailable"], images_folder(info)
     return int(info.get("NCPU") or 1), free, total, data_root
+
+
+# A containerd that the system runs, as Docker's packages install it, keeps the images of the containerd store in its
+# own folder, whatever folder Docker's `data-root` names: https://github.com/moby/moby/issues/50517
+_CONTAINERD, _CONTAINERD_ROOT = "/run/containerd/containerd.sock", "/var/lib/containerd"
+_CONTAINERD_SETTINGS = Path("/etc/containerd/config.toml")
+
+
+def images_folder(info: Mapping[str, Any], settings: Path = _CONTAINERD_SETTINGS) -> str:
+    """Returns the folder of the images of an engine on this machine, from the engine's ``info`` and containerd's
+    settings."""
+    import tomllib
+
+    address = str((info.get("Containerd") or {}).get("Address") or "")
+    if _store(info) == "classic" or address.removeprefix("/var") != _CONTAINERD:
+        return str(info.get("DockerRootDir") or "")
+    with suppress(OSError, ValueError):  # without settings that can be read, containerd has its default
+        return str(tomllib.loads(settings.read_text(encoding="utf-8")).get("root") or _CONTAINERD_ROOT)
+    return _CONTAINERD_ROOT
+
+
+def _store(info: Mapping[str, Any]) -> Literal["containerd", "classic"]:
+    # Only the containerd store reports the snapshotter as a driver type.
+    return "containerd" if "io.containerd.snapshotter" in str(info.get("DriverStatus")) else "classic"
 
 
 def free_disk(data_root: str) -> int | None:
@@ -242,8 +265,9 @@ _BUILDX_WAIT = 20.0
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of an engine and of buildx; the engine's ``platform`` (``linux/arm64``); the folder of all its data
-    on its machine (``data_root``); and whether it supports NVIDIA GPUs (``nvidia``) and limits of memory and swap."""
+    """The versions of an engine and of buildx; the engine's ``platform`` (``linux/arm64``); the folder of its images
+    (``data_root``, empty on another machine); and whether it supports NVIDIA GPUs (``nvidia``) and limits of memory and
+    swap."""
 
     engine: str
     buildx: str
@@ -272,10 +296,9 @@ def require_supported(endpoint: Endpoint) -> Versions:
     return Versions(
         engine=str(version.get("Version", "")),
         buildx=buildx_version,
-        # Only the containerd store reports the snapshotter as a driver type.
-        store="containerd" if "io.containerd.snapshotter" in str(info.get("DriverStatus")) else "classic",
+        store=_store(info),
         platform=f"{version.get('Os')}/{version.get('Arch')}",
-        data_root=str(info.get("DockerRootDir", "")),
+        data_root=images_folder(info) if is_here(endpoint.host) else "",
         nvidia=_nvidia(info),
         limits_memory=bool(info.get("MemoryLimit", True)) and bool(info.get("SwapLimit", True)),
     )

@@ -359,6 +359,10 @@ class Lock:
         repository = self.images.get(name.repository, Repository())
         return self.with_repository(name.repository, repository.with_number(name.number, image))
 
+    def with_current(self, name: ImageName) -> Lock:
+        """The lock with this image as the current one of its repository."""
+        return self.with_repository(name.repository, self.images[name.repository].with_current(name.number))
+
     def with_model(self, name: str, model: Model) -> Lock:
         return replace(self, models={**self.models, name: model})
 

@@ -89,6 +89,7 @@ _ASKED = re.compile(
     r"vllm:(?P<model>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<variant>[A-Za-z0-9][\w.-]*))?(?:@(?P<ref>[^@\s]+))?",
     re.ASCII,
 )
+_PUBLISHED = ("models", "strategies", "taxonomy.yaml")  # one fetch gets all of them
 _HARDWARE = re.compile(r"[a-z0-9][a-z0-9_]*")
 # The path in the origin of a converted recipe: the file, and the variant and hardware of the conversion.
 _ORIGIN = re.compile(r"(?P<path>models/[^#]+)#(?P<variant>[\w.-]+)@(?P<hardware>[a-z0-9_]+)", re.ASCII)
@@ -135,13 +136,11 @@ class _Published:
         address = replace(address, url=url or address.url, path="", ref=ref or address.ref)
         upstream = copies.find_repository(project, address, notify)
         repository = mirror.locate(project.mirrors, address.url, notify)
-        texts: dict[str, str] = {}
-        for path, inside in (("models", "models/"), ("strategies", "strategies/"), ("taxonomy.yaml", "")):
+        for path in _PUBLISHED:
             if not any(each == path or each.startswith(f"{path}/") for each in upstream.paths):
                 raise SourceError(f"{upstream.url} has no {path}: it does not contain vLLM's recipes")
-            files = foreign_files.read_foreign_files(repository, upstream.commit, path)
-            texts |= {f"{inside}{file.path}": file.content.decode("utf-8", "replace") for file in files}
-        return cls(upstream, texts)
+        files = foreign_files.read_foreign_files(repository, upstream.commit, *_PUBLISHED)
+        return cls(upstream, {file.path: file.content.decode("utf-8", "replace") for file in files})
 
     def read(self, file: str) -> dict[str, Any]:
         data = yaml_file.load_shared(self.texts.get(file, ""), file)[0]

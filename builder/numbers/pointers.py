@@ -41,7 +41,7 @@ def apply_moves(lock: Lock, moves: Iterable[PointerMove]) -> Lock:
         elif move.is_model:
             lock = lock.with_pairing(move.what, pairing_with(lock.models.get(move.what), move.to))
         else:
-            lock = lock.with_repository(move.what, lock.images[move.what].with_current(move.to.number))
+            lock = lock.with_current(move.to)
     return lock
 
 

@@ -370,16 +370,20 @@ def record_answered(
     seconds: float = 0,
     facts: StartFacts | None = None,
 ) -> None:
-    """Records the outcome of an image, the longest of its starts in ``seconds``, and the facts."""
-    recorded = _all_starts(project)
-    of_model = recorded.get(model, {})
-    before = of_model.pop(fingerprint, None)
-    starts = before.starts if before else ()
-    longest = round(max(seconds, before.seconds if before else 0.0), 1)
-    latest = RecordedStart(outcome, longest, _with(starts, facts) if facts else starts)
-    if latest != before:
-        kept = [*of_model.items(), (fingerprint, latest)][-_MOST_IMAGES:]
-        files.write_state(project.answered, records.text_of({**recorded, model: dict(kept)}, {}).encode())
+    """Records the outcome of an image, the longest of its starts in ``seconds``, and the facts. Nothing is recorded if
+    the project's state folder cannot be written to."""
+    with suppress(OSError):
+        project.state.mkdir(parents=True, exist_ok=True)
+        with files.locked(project.state / "answered.lock"):  # several servers may answer at once
+            recorded = _all_starts(project)
+            of_model = recorded.get(model, {})
+            before = of_model.pop(fingerprint, None)
+            starts = before.starts if before else ()
+            longest = round(max(seconds, before.seconds if before else 0.0), 1)
+            latest = RecordedStart(outcome, longest, _with(starts, facts) if facts else starts)
+            if latest != before:
+                kept = [*of_model.items(), (fingerprint, latest)][-_MOST_IMAGES:]
+                files.write_state(project.answered, records.text_of({**recorded, model: dict(kept)}, {}).encode())
 
 
 def recorded_starts(project: Project, model: str) -> Mapping[str, RecordedStart]:

@@ -227,14 +227,16 @@ def is_running(prepared: PreparedServer, existing: Sequence[Service | None]) -> 
     ConflictError if some run with other settings or are paused, or another container has the name."""
     up = []
     for planned, service in zip(prepared.containers, existing, strict=True):
+        where = f" on node {planned.engine.node}" if planned.engine.node else ""
         if service is not None and LABEL not in service.labels:
-            where = f" on node {planned.engine.node}" if planned.engine.node else ""
             message = f"another container{where}, not made by builder, is called {service.name}"
             hint = f"remove that container{where}: `docker rm -f {service.name}`; or give the recipe another name"
             raise ConflictError(message, hint=hint)
         if service is not None and service.status == "paused":
             name = service.labels[LABEL]
-            hint = f"to continue it: `docker unpause {service.name}`; to start it again: `builder restart {name}`"
+            hint = (
+                f"to continue it{where}: `docker unpause {service.name}`; to start it again: `builder restart {name}`"
+            )
             raise ConflictError(f"{name} is paused, and does not answer", hint=hint)
         if service is not None and service.is_up:
             up.append((planned, service))

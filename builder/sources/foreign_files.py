@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from builder.base.errors import SourceError, UsageError
 from builder.base.tar_stream import is_unsafe
 from builder.base.words import shell_word
-from builder.definitions.mod import LARGEST_FILE, LARGEST_MOD, MOST_FILES, PlainFile, unfit_name
+from builder.definitions.mod import LARGEST_FILE, LARGEST_MOD, MOST_FILES, PlainFile, ambiguous_names, unfit_name
 from builder.definitions.source_patches import LARGEST_PATCH
 from builder.sources import mirror, patches
 from builder.sources.git import (
+    SUBMODULE_MODE,
     GitRepository,
     GitResult,
     printable,
@@ -52,27 +53,28 @@ def find_commit(repository: GitRepository, ref: str) -> tuple[str, tuple[str, ..
 
 
 @mirror.under_lock
-def read_foreign_files(repository: GitRepository, commit: str, path: str) -> tuple[PlainFile, ...]:
-    """Returns the file ``path`` of ``commit``, or all files below that folder, sorted by path. A link to another of
-    these files becomes a copy. Raises SourceError with all refused entries: links that lead out, submodules, invalid
-    names, content that is too large, and pointers to Git LFS."""
+def read_foreign_files(repository: GitRepository, commit: str, *paths: str) -> tuple[PlainFile, ...]:
+    """Returns the files of ``commit`` at or below these ``paths`` (``""`` is the whole tree), sorted. Their own paths
+    are relative to the folder that contains all of them. A link to another of these files becomes a copy. Raises
+    SourceError with all refused entries: links that lead out, submodules, invalid names, content that is too large, and
+    pointers to Git LFS."""
     mirror.ensure_commit(repository, commit)
-    entries = {each.path: each for each in mirror.tree_entries(repository, commit, *([path] if path else []))}
+    entries = {each.path: each for each in mirror.tree_entries(repository, commit, *filter(None, paths))}
+    path = posixpath.commonpath(paths)
     if len(entries) > MOST_FILES:
         there = f"{repository.address.url} has {len(entries):,} files in {path or 'it'}"
         raise SourceError(f"{there}; at most {MOST_FILES:,} are copied")
-    folders = {name[:end] for name in entries for end, letter in enumerate(name) if letter == "/"}
-    wrong = dict.fromkeys(folders & set(entries), "both a file and a folder")
+    wrong = ambiguous_names(entries)
     for name, entry in entries.items():
         is_file = entry.mode in _PLAIN or entry.mode == _LINK
-        kind = "" if is_file else "a submodule" if entry.mode == mirror.SUBMODULE_MODE else "not a plain file"
+        kind = "" if is_file else "a submodule" if entry.mode == SUBMODULE_MODE else "not a plain file"
         if reason := _unfit_path(name) or kind:
             wrong[name] = reason
     _refuse(repository, wrong)
     mirror.ensure_blobs(repository, (entry.blob for entry in entries.values()))
     _refuse(repository, _too_large(repository, entries))
-    blobs = {name: ["cat-file", "blob", entry.blob] for name, entry in entries.items()}
-    contents = {name: run_checked(repository, command).output for name, command in blobs.items()}
+    blobs = mirror.read_blobs(repository, (entry.blob for entry in entries.values()))
+    contents = {name: blobs[entry.blob] for name, entry in entries.items()}
     sources = {name: _followed(name, entries, contents, path) for name in entries}
     outside = {name: contents[name][:80].decode("utf-8", "replace") for name in entries if sources[name] is None}
     wrong = {name: f"a link to {printable(to)}, which is not a file in the folder" for name, to in outside.items()}
@@ -317,7 +319,7 @@ def _refuse_submodules(
 ) -> None:
     """Raises SourceError if a submodule, or another repository inside, differs from the commit."""
     raw = _git(folder, "diff-tree", "-r", "--raw", "--no-renames", commit, tree, environ=environ).splitlines()
-    moved = [line.partition("\t")[2] for line in raw if mirror.SUBMODULE_MODE in line[: len(":160000 160000")]]
+    moved = [line.partition("\t")[2] for line in raw if SUBMODULE_MODE in line[: len(":160000 160000")]]
     status = _checked(folder, "status", "--porcelain=v2", "--ignore-submodules=untracked", settings=settings)
     states = status.text.splitlines()
     # The third field describes a submodule: its commit, its tracked files, its untracked files.

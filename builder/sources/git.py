@@ -330,6 +330,7 @@ _LARGEST_PACK = 16 << 30  # bytes; the pack of vLLM with all contents has less t
 _TOO_LARGE = re.compile(r"died of signal 25|File too large|[Ff]ile size limit exceeded")
 _TIMED_OUT = 124  # the exit status of timeout(1)
 _NOT_INSTALLED = 127  # the exit status of a shell that does not find a program
+SUBMODULE_MODE = "160000"  # of an entry in a tree
 PROJECT_SECONDS = 120  # for git in an untrusted repository
 ANSWER_SECONDS = 90  # for a request with a short answer; a connection alone may take two minutes to fail
 
@@ -383,7 +384,7 @@ def run_checked(
     """Runs git like `run_local`. Raises DamagedError if the mirror is damaged, SourceError if the disk is full."""
     result = run_local(repository, arguments, stdin, environ=environ)
     if result.status:
-        raise _damaged(repository, result)
+        raise damaged(repository, result.stderr)
     return result
 
 
@@ -410,7 +411,7 @@ def run_remote(
             raise SourceError(message, hint="check the address: no repository of source code is that large")
         kind, error = classify(result.stderr + timed_out, url, tries=tries)
         if kind == "other" and run_local(repository, ["rev-list", "--quiet", "--all"]).status:
-            raise _damaged(repository, result)
+            raise damaged(repository, result.stderr)
         if kind != TRANSIENT or url in _SILENT or tries > len(PAUSES):
             if kind == TRANSIENT:
                 _SILENT.add(url)
@@ -424,11 +425,12 @@ def _limited(command: list[str], seconds: float | None) -> list[str]:
     return ["timeout", "--foreground", "--kill-after=5", f"{seconds:g}", *command] if seconds else command
 
 
-def _damaged(repository: GitRepository, result: GitResult) -> SourceError:
-    kind, error = classify(result.stderr, repository.address.url)
+def damaged(repository: GitRepository, stderr: str) -> SourceError:
+    """The error for what git says of a mirror that it cannot read."""
+    kind, error = classify(stderr, repository.address.url)
     if kind == "local":
         return error
-    message = f"the mirror of {repository.address.url} in {repository.path} is damaged: {shorten(result.stderr)}"
+    message = f"the mirror of {repository.address.url} in {repository.path} is damaged: {shorten(stderr)}"
     return DamagedError(message, hint=f"delete {repository.path}: builder fetches the mirror again when needed")
 
 
@@ -450,13 +452,21 @@ def run_in_project(
 
 
 def without_filters(folder: Path) -> tuple[tuple[str, str], ...]:
-    """The settings that turn off each filter that the repository in ``folder`` names itself: git would run its program
-    for each file. The user's own filters, such as the filter of Git LFS, stay, also if the repository repeats them."""
+    """The settings that turn off each filter that the repository in ``folder``, or a submodule, names itself: git would
+    run its program for each file. The user's own filters, such as the filter of Git LFS, stay, also if a repository
+    repeats them."""
     listing = ("config", "--show-scope", "-z", "--get-regexp", r"^filter\.")
-    words = run_in_project(folder, *listing).output.decode("utf-8", "replace").split("\0")
-    settings = tuple(zip(words[::2], words[1::2], strict=False))  # a key and its value are separated by a line feed
-    of_repository = {setting for scope, setting in settings if scope in {"local", "worktree"}}
-    of_user = {setting for scope, setting in settings if scope not in {"local", "worktree"}}
+    of_repository, of_user = set[str](), set[str]()
+    waiting, seen = [folder], set[str]()
+    while waiting:
+        at = waiting.pop()
+        seen.add(os.path.realpath(at))
+        words = run_in_project(at, *listing).output.decode("utf-8", "replace").split("\0")
+        for scope, setting in zip(words[::2], words[1::2], strict=False):  # a line feed separates key and value
+            (of_repository if scope in {"local", "worktree"} else of_user).add(setting)
+        entries = run_in_project(at, "ls-files", "--stage", "-z").output.decode("utf-8", "surrogateescape").split("\0")
+        inner = [at / entry.partition("\t")[2] for entry in entries if entry.startswith(SUBMODULE_MODE)]
+        waiting += [each for each in inner if (each / ".git").exists() and os.path.realpath(each) not in seen]
     keys = sorted({setting.partition("\n")[0] for setting in of_repository - of_user})
     return tuple((key, "false" if key.endswith(".required") else "") for key in keys)
 

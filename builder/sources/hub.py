@@ -15,9 +15,10 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import BinaryIO
+from urllib.parse import urlsplit
 
-from builder.base import files, http_client, hub_cache
-from builder.base.errors import ModelUnavailableError, SourceError
+from builder.base import files, http_client, hub_cache, tar_stream
+from builder.base.errors import ModelUnavailableError, SourceError, UsageError
 from builder.base.files import open_locked_to_append, put_file_in_place
 from builder.base.hub_cache import INCOMPLETE
 from builder.base.values import dataclass
@@ -77,13 +78,14 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
         variable = "HF_HUB_OFFLINE" if environ.get("HF_HUB_OFFLINE") else "TRANSFORMERS_OFFLINE"
         message = f"{variable} is set, and the cache {state} {model} at `{revision}`"
         raise ModelUnavailableError(message, hint=f"unset {variable} and run the command again")
+    endpoint = _endpoint(environ)  # before the import, which reads HF_ENDPOINT, too
     from huggingface_hub import HfApi
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()
     # Its warnings are not needed: the second try succeeds, or an error is reported.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-    api = HfApi(endpoint=_endpoint(environ), token=_token(environ))
+    api = HfApi(endpoint=endpoint, token=_token(environ))
     with translated_errors(environ, model, revision):
         info = api.model_info(hub_cache.repository(model), revision=revision, files_metadata=True)
     if info.sha is None or not hub_cache.is_commit(info.sha):
@@ -93,7 +95,8 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
         for sibling in info.siblings or ()
     )
     for file in listed:  # names from the hub become paths on this disk
-        if {"", ".", ".."} & set(file.path.split("/")) or not _BLOB.fullmatch(file.blob or "0" * 40):
+        is_unfit = not file.path.isprintable() or tar_stream.is_unsafe(file.path)
+        if is_unfit or not _BLOB.fullmatch(file.blob or "0" * 40):
             raise SourceError(f"{_hub_address(environ)} lists a file with an unsafe name: {file.path!r}")
     return Snapshot(model, revision, info.sha, _of_quantization(model, listed))
 
@@ -303,7 +306,12 @@ def read_file_range(environ: Mapping[str, str], snapshot: Snapshot, path: str, b
 
 
 def _endpoint(environ: Mapping[str, str]) -> str | None:
-    return environ.get("HF_ENDPOINT", "").rstrip("/") or None
+    endpoint = environ.get("HF_ENDPOINT", "").rstrip("/")
+    try:
+        _ = urlsplit(endpoint).port
+    except ValueError as error:
+        raise UsageError(f"HF_ENDPOINT is not an address: {error}", hint="correct or unset HF_ENDPOINT") from None
+    return endpoint or None
 
 
 def _hub_address(environ: Mapping[str, str]) -> str:

@@ -25,10 +25,12 @@ from builder.lock.model import GitPin
 from builder.sources import git
 from builder.sources.git import (
     ANSWER_SECONDS,
+    SUBMODULE_MODE,
     DamagedError,
     GitRepository,
     MissingError,
     Notify,
+    damaged,
     discard,
     printable,
     run_checked,
@@ -332,7 +334,8 @@ def _read(repository: GitRepository, commit: str, paths: Collection[str]) -> dic
     ensure_commit(repository, commit)
     blobs = blob_names(repository, commit, paths)
     ensure_blobs(repository, blobs.values())
-    return {path: run_checked(repository, ["cat-file", "blob", blob]).output for path, blob in blobs.items()}
+    contents = read_blobs(repository, blobs.values())
+    return {path: contents[blob] for path, blob in blobs.items()}
 
 
 # Whole source trees are stored while upstream has them. BuildKit fetches the tree of a commit with its submodules from
@@ -375,12 +378,13 @@ def _fetch_files(repository: GitRepository, commit: str) -> tuple[Submodule, ...
 
 def check_out(repository: GitRepository, commit: str, folder: Path, submodules: Path | None = None) -> None:
     """Writes the files of ``commit`` and of its submodules, which `preserve` fetched, into ``folder``. Needs no
-    network. Raises SourceError if the mirror lacks one."""
+    network. Raises SourceError if the mirror lacks one, UnsafePathError if a link would take a submodule elsewhere: git
+    also reads trees in which a link and a folder have the same name."""
     submodules = submodules or repository.path.parent / _SUBMODULES
     if not repository.path.exists():
         raise SourceError(f"there is no mirror of {repository.address.url}")
     for path, url, pinned in _write_files(repository, commit, folder):
-        check_out(locate(submodules, url), pinned, folder / path, submodules)
+        check_out(locate(submodules, url), pinned, below_project(folder, folder / path), submodules)
 
 
 @under_lock
@@ -439,6 +443,7 @@ def _submodules(repository: GitRepository, commit: str) -> tuple[Submodule, ...]
         (path, absolute_url(repository.address.url, url), links[path])
         for key, path in values.items()
         if key.startswith("submodule.") and key.endswith(".path") and path in links
+        if values.get(f"{key.removesuffix('.path')}.update") != "none"  # neither git nor BuildKit fetches it
         if (url := values.get(f"{key.removesuffix('.path')}.url", ""))
     )
 
@@ -455,7 +460,6 @@ def absolute_url(parent: str, url: str) -> str:
 
 
 PINS = "refs/builder/pins"
-SUBMODULE_MODE = "160000"  # of an entry in a tree
 ALL_TAGS = "+refs/tags/*:refs/tags/*"
 _UPSTREAM = "source"  # the name of the remote; the user's configuration may have settings for `origin`
 _QUIETLY = ["--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head", "--recurse-submodules=no"]
@@ -539,6 +543,23 @@ def ensure_blobs(repository: GitRepository, names: Iterable[str]) -> None:
         # Like git's promisor-remote.c: negotiating about existing objects would save nothing.
         fetch = ["-c", "fetch.negotiationAlgorithm=noop", *_FETCH, "--stdin", _UPSTREAM]
         run_remote(repository, fetch, missing.encode())
+
+
+def read_blobs(repository: GitRepository, names: Iterable[str]) -> dict[str, bytes]:
+    """The contents of these files, by object name. One git reads all of them. Raises DamagedError."""
+    wanted = sorted(set(names))
+    command = ["cat-file", "--batch"]
+    output = run_checked(repository, command, "".join(f"{name}\n" for name in wanted).encode()).output
+    contents, at = {}, 0
+    for name in wanted:
+        header, _, _ = output[at : at + 200].partition(b"\n")
+        kind, size = header.split()[1:] if header.count(b" ") == 2 else (b"missing", b"0")
+        if kind != b"blob":
+            raise damaged(repository, f"{name} is {kind.decode()}")
+        begin = at + len(header) + 1
+        at = begin + int(size) + 1
+        contents[name] = output[begin : at - 1]
+    return contents
 
 
 def _present(repository: GitRepository, names: Iterable[str], *options: str) -> set[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from builder.base.errors import SourceError
 from builder.base.values import dataclass, field, replace
 from builder.sources import mirror, patches
-from builder.sources.git import GitRepository, MissingError, run_checked, run_local
+from builder.sources.git import SUBMODULE_MODE, GitRepository, MissingError, run_checked, run_local
 from builder.sources.patches import ScratchIndex, failures, touched_files
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _changes(repository: GitRepository, own: OwnCommits) -> dict[str, _Change]:
 
 
 def _is_submodule(entry: _Entry | None) -> bool:
-    return entry is not None and entry[0] == mirror.SUBMODULE_MODE
+    return entry is not None and entry[0] == SUBMODULE_MODE
 
 
 # The commits of a pull request begin where it left its base branch. If they were counted from the pinned commit, a

@@ -223,7 +223,8 @@ PYTHON
 }
 
 # run_script FILE SECONDS network|no-network: runs the script in the copy, with the program and the options of its first line.
-# Without such a line, and for a shell, the program is bash. The output is kept for later checks.
+# Without such a line, and for a shell, the program is bash; for a .py file it is python3. The output is kept for later
+# checks.
 run_script() {
     mod_script=$mod_work/mod/$1
     mod_code=0
@@ -234,6 +235,7 @@ run_script() {
     mod_start=$(date +%s)
     mod_by=$(sed -n '1s/^#![[:space:]]*//p' "$1" | sed -e 's/^[^ ]*\/env  *//' -e 's/^-S  *//' -e 's/^[^ ]*\///' \
         -e 's/^sh\>/bash/' -e 's/^dash\>/bash/')
+    case $1 in *.py) mod_by=${mod_by:-python3} ;; esac
     # shellcheck disable=SC2086  # the program and its options
     WORKSPACE_DIR=$mod_workspace timeout -k 10 "$2" ${mod_by:-bash} "$1" < /dev/null > "$mod_work/output" 2>&1 || mod_code=$?
     end_what_runs
@@ -297,7 +299,8 @@ end_what_runs() {
 }
 
 # rejections: the lines in which patch(1) or git rejects a patch, each after its kind and its file. The kind is `try` if
-# patch only tried (--dry-run), and `git` if git may only have tried (--check).
+# patch only tried (--dry-run), and `git` if git may only have tried (--check). A patch that one of them cannot read counts
+# unless a patch was applied later: the script may have tried another way first.
 rejections() {
     awk '
         BEGIN { kind = "patch"; file = "-" }
@@ -306,6 +309,9 @@ rejections() {
         /^Hunk #[0-9]+ FAILED/ || /^[0-9]+ out of [0-9]+ hunks? (FAILED|ignored)/ { print kind "\t" file "\t" $0 }
         /^error: patch failed: / { at = substr($0, 22); sub(/:[0-9]+$/, "", at); print "git\t" at "\t" $0 }
         /^error: .*: patch does not apply/ { at = substr($0, 8); sub(/: patch does.*/, "", at); print "git\t" at "\t" $0 }
+        /^patching file / { unread = "" }
+        /^patch: \*\*\*\* / || /^error: (corrupt patch at|No valid patches in)/ { unread = unread "patch\t-\t" $0 "\n" }
+        END { printf "%s", unread }
     ' "$mod_work/said"
 }
 

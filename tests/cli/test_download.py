@@ -361,11 +361,13 @@ def test_a_hub_that_does_not_work(machine: Machine) -> None:
     assert "http://127.0.0.1:9 does not answer" in output
     assert "HF_ENDPOINT" in output
     assert "pass" not in output
+    assert "HF_ENDPOINT is not an address: Invalid IPv6 URL" in machine.refuse("chat", code=2, HF_ENDPOINT="http://[x")
 
 
-def test_names_that_would_leave_the_cache_are_refused(machine: Machine) -> None:
-    machine.hub.add(MODEL, {"../../../evil": b"e" * 5000})
-    assert "a file with an unsafe name: '../../../evil'" in machine.refuse("chat")
+@pytest.mark.parametrize("name", ["../../../evil", "/evil", "evil\0", "evil\ud800", f"evil/{'e' * 256}"])
+def test_names_that_would_leave_the_cache_are_refused(machine: Machine, name: str) -> None:
+    machine.hub.add(MODEL, {name: b"e" * 5000})
+    assert f"a file with an unsafe name: {name!r}"[:60] in machine.refuse("chat")
     assert not list(machine.home.rglob("evil"))
 
 

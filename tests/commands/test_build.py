@@ -36,6 +36,19 @@ def read_file(endpoint: Endpoint, image: str, path: str) -> str:
 def test_a_recipe_becomes_a_numbered_image_that_serves_its_model(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
+    projects.settle(small)
+    planned = builder("build", "chat", "--dry-run").stdout
+    assert [line.split()[:4] for line in planned.splitlines()[1:5]] == [
+        ["to", "build", "base", "image"],
+        ["to", "build", "Dockerfile", "text"],
+        ["to", "build", "build-metadata.yaml", "text"],
+        ["to", "build", "mod", "template"],
+    ]
+    assert "it is the first image of this repository" in planned
+    assert not small.lock.exists()
+    assert not small.state.exists()
+    assert not small.builds.exists()
+
     done = builder("build", "recipes/chat.yaml")
     assert done.stdout.splitlines()[0].startswith(f"built {repository}:1 in ")
     assert "  paired with Org/Model-1B" in done.stdout.splitlines()
@@ -55,6 +68,40 @@ def test_a_recipe_becomes_a_numbered_image_that_serves_its_model(
     assert read_file(endpoint, f"{repository}:latest", "/workspace/vllm/chat.jinja") == "version one\n"
     assert (small.builds / repository / "1" / "Dockerfile").is_file()
     assert not list((small.state / "work").iterdir())
+
+    # If nothing changed, nothing is built, and other models are paired with the image.
+    before = small.lock.read_bytes()
+    assert builder("build", "chat").stdout == f"already built as {repository}:1\n"
+    assert small.lock.read_bytes() == before
+    assert len(list((small.state / "logs").iterdir())) == 1
+    done = builder("build", "chat", "--model", "Org/Late")
+    assert done.stdout.splitlines() == [
+        f"already built as {repository}:1",
+        f"Org/Late is now paired with {repository}:1",
+    ]
+    assert lock_file.read_lock(small.lock).models["Org/Late"].pairing.image == ImageName(repository, 1)
+
+    # A change is named, and becomes the next number.
+    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
+    lines = builder("build", "chat", "--dry-run").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:5]] == ["built", "built", "built", "to"]
+    assert lines[-1] == "  mod template: changed"
+    done = builder("build", "chat", "--model", "Org/Draft")
+    assert done.stdout.startswith(f"built {repository}:2 in ")
+    assert "  mod template: changed" in done.stdout.splitlines()
+    first, second = (images.inspect_image(endpoint, f"{repository}:{number}") for number in (1, 2))
+    assert first is not None
+    assert second is not None
+    assert len(second.layers) == len(first.layers)
+    assert [a == b for a, b in zip(first.layers, second.layers, strict=True)] == [True] * (len(first.layers) - 1) + [
+        False
+    ]
+    lock = lock_file.read_lock(small.lock)
+    assert {model: lock.models[model].pairing.image.number for model in lock.models} == {
+        "Org/Model-1B": 2,
+        "Org/Draft": 2,
+        "Org/Late": 1,
+    }
 
 
 @pytest.mark.long
@@ -91,27 +138,6 @@ def test_the_state_folder_may_lie_on_another_disk(
         assert not list((small.state / "work").iterdir())
     assert sorted(path.name for path in (small.builds / repository).iterdir()) == ["1"]
     assert builder("verify").stdout == "everything matches images.lock\n"
-
-
-def test_a_change_is_named_and_becomes_the_next_number(
-    small: Project, builder: Command, endpoint: Endpoint, repository: str
-) -> None:
-    projects.settle(small)
-    builder("build", "chat")
-    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
-    planned = builder("build", "chat", "--dry-run").stdout.splitlines()
-    assert [line.split()[0] for line in planned[1:5]] == ["built", "built", "built", "to"]
-    assert planned[-1] == "  mod template: changed"
-    done = builder("build", "chat")
-    assert done.stdout.startswith(f"built {repository}:2 in ")
-    assert "  mod template: changed" in done.stdout.splitlines()
-    first, second = (images.inspect_image(endpoint, f"{repository}:{number}") for number in (1, 2))
-    assert first is not None
-    assert second is not None
-    assert len(second.layers) == len(first.layers)
-    assert [a == b for a, b in zip(first.layers, second.layers, strict=True)] == [True] * (len(first.layers) - 1) + [
-        False
-    ]
 
 
 @pytest.mark.long
@@ -152,37 +178,6 @@ def test_building_again_after_a_rollback_does_not_undo_it(small: Project, builde
         f"Org/Model-1B stays paired with {repository}:1; to move it: `builder rollback Org/Model-1B --to 2`",
     ]
     assert small.lock.read_bytes() == before
-
-
-def test_nothing_changed_builds_nothing_and_further_models_are_paired(
-    small: Project, builder: Command, repository: str
-) -> None:
-    builder("build", "chat", "--model", "Org/Draft")
-    assert set(lock_file.read_lock(small.lock).models) == {"Org/Model-1B", "Org/Draft"}
-    before = small.lock.read_bytes()
-    assert builder("build", "chat").stdout == f"already built as {repository}:1\n"
-    assert small.lock.read_bytes() == before
-    assert len(list((small.state / "logs").iterdir())) == 1
-    done = builder("build", "chat", "--model", "Org/Late")
-    assert done.stdout.splitlines() == [
-        f"already built as {repository}:1",
-        f"Org/Late is now paired with {repository}:1",
-    ]
-    assert lock_file.read_lock(small.lock).models["Org/Late"].pairing.image == ImageName(repository, 1)
-
-
-def test_a_dry_run_prints_the_plan_and_touches_nothing(small: Project, builder: Command) -> None:
-    done = builder("build", "chat", "--dry-run")
-    assert [line.split()[:4] for line in done.stdout.splitlines()[1:5]] == [
-        ["to", "build", "base", "image"],
-        ["to", "build", "Dockerfile", "text"],
-        ["to", "build", "build-metadata.yaml", "text"],
-        ["to", "build", "mod", "template"],
-    ]
-    assert "it is the first image of this repository" in done.stdout
-    assert not small.lock.exists()
-    assert not small.state.exists()
-    assert not small.builds.exists()
 
 
 def content(folder: Path) -> dict[str, tuple[bytes, int]]:

@@ -75,24 +75,6 @@ def test_a_tag_that_means_another_image_is_seen(
 
 
 @pytest.mark.long
-def test_a_mark_is_said(remembered: str, build: Build, builder: Command, repository: str) -> None:
-    builder("mark", f"{repository}:1", "bad")
-    said = f"already built as {repository}:1, which is marked bad; to build it again: --force\n"
-    assert build("chat") == f"(thought) {said}"
-    assert build("chat") == said
-
-
-@pytest.mark.long
-def test_what_a_killed_build_left_undone_is_done(
-    remembered: str, build: Build, small: Project, endpoint: Endpoint, repository: str
-) -> None:
-    kept.killed_before_latest(small, endpoint, repository, 1)
-    assert build("chat") == f"(thought) {remembered}"
-    kept.require_in_line(small, endpoint, repository, 1)
-    assert build("chat") == remembered
-
-
-@pytest.mark.long
 def test_what_asks_for_more_is_thought_through(remembered: str, build: Build, repository: str) -> None:
     assert build("chat", "--dry-run").startswith("(thought) ")
     assert build("chat", "--model", "Org/Other").endswith(f"Org/Other is now paired with {repository}:1\n")
@@ -117,9 +99,16 @@ def test_a_later_number_with_the_same_inputs_may_come_back(
 
 
 @pytest.mark.long
-def test_a_recipe_from_elsewhere_is_thought_through(
-    remembered: str, build: Build, small: Project, repository: str
+def test_what_is_remembered_is_thought_through_where_anything_else_counts(
+    remembered: str, build: Build, builder: Command, small: Project, endpoint: Endpoint, repository: str
 ) -> None:
+    # It may be deleted.
+    for path in (small.state / "unchanged").iterdir():
+        projects.write(path, "{")
+    assert build("chat") == f"(thought) {remembered}"
+    assert build("chat") == remembered
+
+    # A recipe from elsewhere.
     outside = small.root.parent / f"{small.root.name}-outside.yaml"
     outside.write_text((small.recipes / "chat.yaml").read_text())
     try:
@@ -128,10 +117,14 @@ def test_a_recipe_from_elsewhere_is_thought_through(
     finally:
         outside.unlink()
 
-
-@pytest.mark.long
-def test_what_is_remembered_may_be_deleted(remembered: str, build: Build, small: Project) -> None:
-    for path in (small.state / "unchanged").iterdir():
-        projects.write(path, "{")
+    # What a killed build left undone is done.
+    kept.killed_before_latest(small, endpoint, repository, 1)
     assert build("chat") == f"(thought) {remembered}"
+    kept.require_in_line(small, endpoint, repository, 1)
     assert build("chat") == remembered
+
+    # A mark is said.
+    builder("mark", f"{repository}:1", "bad")
+    said = f"already built as {repository}:1, which is marked bad; to build it again: --force\n"
+    assert build("chat") == f"(thought) {said}"
+    assert build("chat") == said

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -18,7 +17,8 @@ from builder.base.project import Project
 from builder.engine import client, containers, images, transfer
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
-from builder.lock.model import ImageName
+from builder.lock.model import ImageName, Lock
+from builder.lock.text import dump_lock
 from tests import registries, shared, stock
 from tests.conftest import Command, command, remove_all
 from tests.engine.relay import over_tcp
@@ -56,6 +56,14 @@ def built(small: Project, builder: Command, repository: str, node: Node) -> Iter
     """Number 1 of ``small``, which the node lacks."""
     registries.grow(small, FILLER, "one")
     builder("build", "chat")
+    yield repository
+    remove_all(node.endpoint, repository)
+
+
+@pytest.fixture
+def stocked(small: Project, endpoint: Endpoint, repository: str, node: Node) -> Iterator[str]:
+    """The same without a build."""
+    stock.stock(small, endpoint, repository, (1,))
     yield repository
     remove_all(node.endpoint, repository)
 
@@ -131,37 +139,36 @@ def test_a_rollback_copies_a_missing_image_from_a_node(
 
 @pytest.mark.long
 def test_what_an_earlier_copy_left_under_the_number_does_not_matter(
-    small: Project, builder: Command, built: str, node: Node, registry_image: str, endpoint: Endpoint
+    small: Project, builder: Command, stocked: str, node: Node, registry_image: str, endpoint: Endpoint
 ) -> None:
     registries.configure(small, nodes={"one": node.host})
     environ = {"BUILDER_REGISTRY_IMAGE": registry_image}
-    builder("copy", f"{built}:1", "one", environ=environ)
+    builder("copy", f"{stocked}:1", "one", environ=environ)
     # The project begins again, so its number 1 is another image. The volume of the temporary registry stays.
     for engine in (endpoint, node.endpoint):
-        remove_all(engine, built)
-    for folder in (small.builds, small.state):
-        shutil.rmtree(folder)
-    small.lock.unlink()
-    registries.grow(small, 1, "again")
-    builder("build", "chat")
-    builder("copy", f"{built}:1", "one", environ=environ)
-    assert has(node, f"{built}:1", small)
+        remove_all(engine, stocked)
+    name = ImageName(stocked, 1)
+    again = stock.number(endpoint, stocked, 1, [{"file": b"again"}])
+    small.lock.write_text(dump_lock(Lock().with_image(name, again).with_current(name)), encoding="utf-8")
+    images.tag_image(endpoint, str(name), f"{stocked}:latest")
+    builder("copy", f"{stocked}:1", "one", environ=environ)
+    assert has(node, f"{stocked}:1", small)
 
 
 @pytest.mark.long
 def test_a_node_that_is_reached_by_tcp_wants_a_registry_before_anything_moves(
-    small: Project, builder: Command, built: str, node: Node, registry: Registry, endpoint: Endpoint
+    small: Project, builder: Command, stocked: str, node: Node, registry: Registry, endpoint: Endpoint
 ) -> None:
     with over_tcp(node.host) as address:
         registries.configure(small, nodes={"one": address})
         # Nothing is started for it: an image of a registry that cannot be had is not asked for.
-        done = builder("copy", f"{built}:1", "one", code=1, environ={"BUILDER_REGISTRY_IMAGE": "no/such-registry:1"})
+        done = builder("copy", f"{stocked}:1", "one", code=1, environ={"BUILDER_REGISTRY_IMAGE": "no/such-registry:1"})
         assert f"the engine at {address} cannot reach a registry on this machine" in done.stderr
         assert "set `registry:` in builder.yaml to a registry" in done.stderr
-        assert images.inspect_image(node.endpoint, f"{built}:1") is None
+        assert images.inspect_image(node.endpoint, f"{stocked}:1") is None
         registries.configure(small, registry=registry.address, nodes={"one": address})
-        assert f"{built}:1 is on one" in builder("copy", f"{built}:1", "one").stdout
-    assert has(node, f"{built}:1", small)
+        assert f"{stocked}:1 is on one" in builder("copy", f"{stocked}:1", "one").stdout
+    assert has(node, f"{stocked}:1", small)
 
 
 def test_a_node_that_has_another_image_under_the_number_is_told_before_anything_moves(

@@ -139,8 +139,7 @@ def test_rollback(small: Project, endpoint: Endpoint, repository: str, moments: 
 def test_the_same_rollback_moves_what_a_killed_one_left(small: Project, endpoint: Endpoint, repository: str) -> None:
     """It was killed between images.lock and ``latest``: there is nothing to do in the one, but in the other."""
     lock = stock(small, endpoint, repository, (1, 2))
-    rolled_back = lock.with_repository(repository, lock.images[repository].with_current(1))
-    small.lock.write_text(dump_lock(rolled_back), encoding="utf-8")
+    small.lock.write_text(dump_lock(lock.with_current(ImageName(repository, 1))), encoding="utf-8")
     lock_file.write_journal(small, ImageName(repository, 1), "")
     with pytest.raises(NothingToDoError, match="is already at number 1"):
         rollback.roll_back(workspace(small, endpoint), repository, 1, force=False)
@@ -327,9 +326,7 @@ def _give(context: Workspace, repository: str, image: NumberedImage, candidate: 
     with images_lock.transaction(context) as transaction:
         name = transaction.next_name(repository, image.fingerprint)
         transaction.place(name, *candidate, image.fingerprint)
-        lock = transaction.lock.with_image(name, image)
-        current = lock.images[repository].with_current(name.number)
-        transaction.commit(lock.with_repository(repository, current))
+        transaction.commit(transaction.lock.with_image(name, image).with_current(name))
 
 
 @pytest.mark.long

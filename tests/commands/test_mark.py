@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder.lock import lock_file
+from builder.lock.model import ImageName, Pairing
 from tests import locks, projects
 from tests.conftest import WITHOUT_ENGINE, run_command
 
@@ -35,3 +36,15 @@ def test_a_bad_image_without_an_earlier_one_gets_no_advice_to_go_back(tmp_path: 
     locks.write_lock(project.root, lock.with_repository("small", lock.images["small"].with_current(1)))
     said = run_command(project, "mark", "small:1", "bad", environ=WITHOUT_ENGINE).stdout
     assert "  small still points to this image; to go back: `builder rollback small`\n" in said
+
+
+def test_a_hint_quotes_a_model_that_is_a_path_with_a_space(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    locks.write(project, (1, 2), current=2)
+    model = "/models/My Model"
+    lock = lock_file.read_lock(project.lock)
+    for number in (1, 2):
+        lock = lock.with_pairing(model, Pairing(ImageName("small", number), locks.RECIPE))
+    locks.write_lock(project.root, lock)
+    said = run_command(project, "mark", model, "bad", environ=WITHOUT_ENGINE).stdout
+    assert f"  {model} still points to this image; to go back: `builder rollback '{model}'`\n" in said

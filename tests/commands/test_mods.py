@@ -295,6 +295,10 @@ REJECTED = ["the script succeeded, but a patch was rejected:", "patches:` in mod
         (f"{MASKED} >/dev/null", {"f.patch": PATCH_FOR_ANOTHER}, "", ["math.py.rej", *REJECTED]),
         (GIT_MASKED, {"f.patch": PATCH_FOR_ANOTHER}, "", ["error: patch failed: toy/math.py:4", *REJECTED]),
         (GIT_TRIED, {"f.patch": PATCH_FOR_ANOTHER}, "", ["error: patch failed: toy/math.py:4", *REJECTED]),
+        (MASKED, {"f.patch": PATCH[:-40]}, "", ["patch: **** ", *REJECTED]),
+        (MASKED, {"f.patch": "404: Not Found\n"}, "", ["patch: **** Only garbage was found", *REJECTED]),
+        (MASKED.replace("3.11", "3.12"), {"f.patch": PATCH}, "", ["patch: **** Can't change to directory", *REJECTED]),
+        (GIT_MASKED, {"f.patch": PATCH.replace("-4,8", "-4,80")}, "", ["error: corrupt patch at line", *REJECTED]),
         (f"echo '(' >> {SITE}/bare.py\n", {}, "", ["a changed file is no longer valid Python", "bare.py: '(' was"]),
     ],
     ids=[
@@ -308,6 +312,10 @@ REJECTED = ["the script succeeded, but a patch was rejected:", "patches:` in mod
         "failure hidden",
         "git's failure masked",
         "git's try failed, and nothing was applied",
+        "cut patch masked",
+        "no patch masked",
+        "folder of another Python masked",
+        "git's cut patch masked",
         "a script that breaks a source without bytecode",
     ],
 )
@@ -412,9 +420,11 @@ def test_a_script_runs_by_the_program_of_its_first_line(
     }
     for name, script in scripts.items():
         projects.write(with_python.root / "mods" / name / "run.sh", script)
-    bake(builder, *scripts)
-    said = look(endpoint, f"{repository}:1", "cat /snake /shell /none /traced")
-    assert said.startswith("xy\nz\n")
+    python = {"a.py": "open('/py', 'w').write('p')\n"}
+    projects.add_mod(with_python.root, "py", "", python, "description: x\nrun: a.py\n")
+    bake(builder, *scripts, "py")
+    said = look(endpoint, f"{repository}:1", "cat /snake /shell /none /py /traced")
+    assert said.startswith("xy\nz\np")
     assert "pipefail" in said
     projects.write(with_python.root / "mods/ends/run.sh", "#!/bin/bash -e\nfalse\necho x > /ends\n")
     assert "mod ends: run.sh ended with exit code 1" in bake(builder, "ends", code=6)

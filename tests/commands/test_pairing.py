@@ -98,14 +98,6 @@ def test_what_was_said_of_a_model_alone_is_listed_and_compared(
     assert "(bad)" not in builder("list").stdout
 
 
-def test_what_still_points_at_a_bad_image_is_said(stocked: Project, builder: Command, repository: str) -> None:
-    lines = builder("mark", "small:3", "bad").stdout.splitlines()
-    assert lines[1:] == [
-        f"  {name} still points to this image; to go back: `builder rollback {name}`" for name in (repository, MODEL)
-    ]
-    assert said(builder, "mark", MODEL, "bad")["pointed_at_by"] == [MODEL]
-
-
 def test_an_image_that_the_engine_lacks_becomes_neither_current_nor_paired(
     stocked: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
@@ -115,6 +107,10 @@ def test_an_image_that_the_engine_lacks_becomes_neither_current_nor_paired(
         assert f"{repository}:1 is missing from this engine" in builder(*arguments, code=7).stderr
     assert stocked.lock.read_bytes() == before
     assert latest(endpoint, repository) == ["3"]
+    images.remove_image(endpoint, f"{repository}:3")
+    lost = builder("rollback", "small", "--to", "3", "--force", code=7).stderr
+    assert f"small is at number 3, but this engine lacks {repository}:3" in lost
+    assert f"`builder rebuild {repository}:3`" in lost
 
 
 def test_a_bad_image_becomes_current_or_paired_only_by_force(
@@ -169,7 +165,22 @@ def test_every_verb_takes_a_recipe_a_model_or_an_image(stocked: Project, builder
     assert builder("list", "chat").stdout.count(repository) == builder("list", MODEL).stdout.count(repository)
 
 
-def test_promote_moves_latest_alone(stocked: Project, builder: Command, endpoint: Endpoint, repository: str) -> None:
+def test_promote_moves_latest_alone_and_corrects_its_tag(
+    stocked: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    fault = f"{repository}:latest does not point to its current number; to correct the tag: `builder promote"
+    for source in (f"{repository}:1", "debian:bookworm-slim", ""):
+        if source:
+            images.tag_image(endpoint, source, f"{repository}:latest")
+        else:
+            images.remove_image(endpoint, f"{repository}:latest")
+        listed = builder("list").stderr
+        assert f"{fault} {repository}:3`" in listed
+        assert ("builder adopt" in listed) == source.startswith("debian")
+        assert f"→ `builder promote {repository}:3`" in builder("doctor", code=None).stdout
+        builder("promote", f"{repository}:3")
+        assert latest(endpoint, repository) == ["3"]
+
     done = said(builder, "promote", "small:1")
     moves = [{"what": repository, "kind": "repository", "from": f"{repository}:3", "to": f"{repository}:1"}]
     assert (done["moves"], done["staying"]) == (moves, [MODEL])
@@ -186,24 +197,17 @@ def test_promote_moves_latest_alone(stocked: Project, builder: Command, endpoint
     assert builder("rollback", "small").stdout.startswith(f"{repository}:latest: {repository}:1 → {repository}:3\n")
 
 
-def test_promote_mends_a_latest_that_somebody_moved(
-    stocked: Project, builder: Command, endpoint: Endpoint, repository: str
+def test_a_rollback_passes_over_bad_images_and_is_its_own_undo(
+    stocked: Project, builder: Command, repository: str
 ) -> None:
-    fault = f"{repository}:latest does not point to its current number; to correct the tag: `builder promote"
-    for source in (f"{repository}:1", "debian:bookworm-slim", ""):
-        if source:
-            images.tag_image(endpoint, source, f"{repository}:latest")
-        else:
-            images.remove_image(endpoint, f"{repository}:latest")
-        listed = builder("list").stderr
-        assert f"{fault} {repository}:3`" in listed
-        assert ("builder adopt" in listed) == source.startswith("debian")
-        assert f"→ `builder promote {repository}:3`" in builder("doctor").stdout
-        builder("promote", f"{repository}:3")
-        assert latest(endpoint, repository) == ["3"]
+    lines = builder("mark", "small:3", "bad").stdout.splitlines()
+    assert lines[1:] == [
+        f"  {name} still points to this image; to go back: `builder rollback {name}`" for name in (repository, MODEL)
+    ]
+    assert said(builder, "mark", MODEL, "bad")["pointed_at_by"] == [MODEL]
+    for name in ("small:3", MODEL):
+        builder("mark", name, "unmarked")
 
-
-def test_a_rollback_twice_leaves_the_lock_byte_for_byte(stocked: Project, builder: Command, repository: str) -> None:
     builder("mark", "small:2", "bad")
     before = stocked.lock.read_bytes()
     done = said(builder, "rollback", "small")
@@ -213,13 +217,9 @@ def test_a_rollback_twice_leaves_the_lock_byte_for_byte(stocked: Project, builde
     assert stocked.lock.read_bytes() == before
     assert f"skipped: {repository}:2 is marked bad" in builder("rollback", MODEL, "--dry-run").stdout
     assert stocked.lock.read_bytes() == before
-
-
-def test_where_all_others_are_bad_there_is_nothing_to_go_back_to(stocked: Project, builder: Command) -> None:
-    for number in (1, 2):
-        builder("mark", f"small:{number}", "bad")
-    assert "has no image to go back to" in builder("rollback", "small", code=1).stderr
-    assert "has no image to go back to" in builder("rollback", MODEL, code=1).stderr
+    builder("mark", "small:1", "bad")
+    for name in ("small", MODEL):
+        assert "has no image to go back to" in builder("rollback", name, code=1).stderr
 
 
 @pytest.mark.long

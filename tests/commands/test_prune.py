@@ -65,6 +65,10 @@ def test_it_shows_first_and_removes_when_told(
     before = stocked.lock.read_bytes()
     evidence = runs.keep(stocked, ImageName(repository, 1), ImageName(repository, 6))
     assert len(evidence) == 4
+    for age in ("30", "d", "-1d", "3x", "", "1.5d"):
+        assert "not a length of time such as 30d" in builder("prune", "--older-than", age, code=2).stderr, age
+    assert said(builder, "--keep", "0", "--older-than", "1h")["going"]
+    assert said(builder, "--keep", "0", "--older-than", "99999w")["going"] == []
     shown = builder("prune")
     assert f"{repository}:3" in shown.stdout
     assert shown.stdout.endswith("nothing was removed; --yes removes without asking\n")
@@ -241,6 +245,7 @@ def test_what_changed_since_the_plan_is_left_alone(
 ) -> None:
     planned = plan(stocked, endpoint, keep=3)
     builder("keep", "small:1")
+    second = images.image_tags(endpoint, [repository])[f"{repository}:2"]
     images.tag_image(endpoint, "debian:bookworm-slim", f"{repository}:2")
     body = {"Image": f"{repository}:3"}
     made = client.request(endpoint, "POST", "/containers/create", body=body)
@@ -255,14 +260,9 @@ def test_what_changed_since_the_plan_is_left_alone(
     assert numbers(endpoint, repository) == [1, 2, 3, 4, 5, 6]
     assert not list((stocked.state / "journal").iterdir())
 
-
-def plan(project: Project, endpoint: Endpoint, keep: int = 0) -> keeping.PrunePlan:
-    return keeping.plan_prune(workspace(project, endpoint), keep, timedelta(0), datetime.now(UTC))
-
-
-def test_what_was_made_current_or_paired_since_the_plan_stays(
-    stocked: Project, endpoint: Endpoint, repository: str
-) -> None:
+    # What was made current or paired since the plan stays, too.
+    builder("release", "small:1")
+    images.tag_image(endpoint, second, f"{repository}:2")
     planned = replace(plan(stocked, endpoint), going=plan(stocked, endpoint).going[:2])
     lock = lock_file.read_lock(stocked.lock)
     lock = lock.with_repository(repository, lock.images[repository].with_current(1))
@@ -272,6 +272,10 @@ def test_what_was_made_current_or_paired_since_the_plan_stays(
     late = "was kept, paired or made current after this command started: it was not removed"
     assert (done.gone, done.refused) == ((), (f"{repository}:1 {late}", f"{repository}:2 {late}"))
     assert numbers(endpoint, repository) == [1, 2, 3, 4, 5, 6]
+
+
+def plan(project: Project, endpoint: Endpoint, keep: int = 0) -> keeping.PrunePlan:
+    return keeping.plan_prune(workspace(project, endpoint), keep, timedelta(0), datetime.now(UTC))
 
 
 @pytest.mark.long
@@ -353,29 +357,15 @@ def test_a_base_of_others_goes_when_no_number_and_no_pin_needs_it(
             images.remove_image(endpoint, f"{name}@{digest}")
 
 
-@pytest.mark.parametrize(
-    ("answer", "left"), [pytest.param("y\n", [4, 5, 6], marks=pytest.mark.long), ("n\n", [1, 2, 3, 4, 5, 6])]
-)
-def test_on_a_terminal_it_asks(
-    stocked: Project, endpoint: Endpoint, repository: str, answer: str, left: list[int]
-) -> None:
-    ours, theirs = pty.openpty()
-    with os.fdopen(ours, "w") as terminal:
-        process = subprocess.Popen(command(stocked, "prune"), stdin=theirs, stdout=subprocess.PIPE, text=True)
-        os.close(theirs)
-        terminal.write(answer)
-        terminal.flush()
-        output, _ = process.communicate(timeout=60)
-    assert "remove these? [y/N]" in output
-    assert process.returncode == 0
-    assert numbers(endpoint, repository) == left
-
-
-@pytest.mark.parametrize("age", ["30", "d", "-1d", "3x", "", "1.5d"])
-def test_a_length_of_time_that_is_none(small: Project, builder: Command, age: str) -> None:
-    assert "not a length of time such as 30d" in builder("prune", "--older-than", age, code=2).stderr
-
-
-def test_only_what_is_older_goes(stocked: Project, builder: Command) -> None:
-    assert said(builder, "--keep", "0", "--older-than", "1h")["going"]
-    assert said(builder, "--keep", "0", "--older-than", "99999w")["going"] == []
+def test_on_a_terminal_it_asks(stocked: Project, endpoint: Endpoint, repository: str) -> None:
+    for answer, left in (("n\n", [1, 2, 3, 4, 5, 6]), ("y\n", [4, 5, 6])):
+        ours, theirs = pty.openpty()
+        with os.fdopen(ours, "w") as terminal:
+            process = subprocess.Popen(command(stocked, "prune"), stdin=theirs, stdout=subprocess.PIPE, text=True)
+            os.close(theirs)
+            terminal.write(answer)
+            terminal.flush()
+            output, _ = process.communicate(timeout=60)
+        assert "remove these? [y/N]" in output
+        assert process.returncode == 0
+        assert numbers(endpoint, repository) == left

@@ -53,10 +53,17 @@ def test_a_number_is_built_again_though_templates_and_mods_have_moved_on(
 
 
 @pytest.mark.long
-def test_other_content_is_kept_beside_and_told_by_layer(
+def test_a_build_directory_is_complete_and_what_it_changed_or_lacks_is_named(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
     builder("build", "chat")
+    # It needs nothing of this program.
+    directory = next(small.builds.glob("*/1"))
+    argv = [*endpoint.buildx, "bake", "-f", "bake.json", "--set", "image.output=type=cacheonly"]
+    env = {**os.environ, **environment(endpoint)}
+    subprocess.run(argv, cwd=directory, env=env, check=True, capture_output=True)
+
+    # Other content is kept beside, and told by layer.
     built = images.inspect_image(endpoint, f"{repository}:1")
     projects.write(small.builds / repository / "1/mods/template/chat.jinja", "edited since\n")
     output = builder("rebuild", "small", code=1).stdout
@@ -66,18 +73,17 @@ def test_other_content_is_kept_beside_and_told_by_layer(
     assert images.inspect_image(endpoint, f"{repository}:1-rebuilt") is not None
     # Its own: others may be building in this engine.
     assert images.image_tags(endpoint, [f"builder-work:{repository}-*"]) == {}
-
-
-@pytest.mark.long
-def test_layers_are_named_where_the_first_image_is_gone(
-    small: Project, builder: Command, endpoint: Endpoint, repository: str
-) -> None:
-    builder("build", "chat")
-    projects.write(small.builds / repository / "1/mods/template/chat.jinja", "edited since\n")
-    for tag in ("1", "latest"):
+    # Layers are named where the first image is gone.
+    for tag in ("1", "1-rebuilt", "latest"):
         images.remove_image(endpoint, f"{repository}:{tag}")
     output = builder("rebuild", "small", code=1).stdout
     assert "layers that differ: mod template\n" in output
+
+    shutil.rmtree(small.builds / repository / "1/mods")
+    failed = " ".join(builder("rebuild", f"{repository}:1", code=6).stderr.split())
+    where = f"builds/{repository}/1"
+    changed = f"{where} has changed since the build: mods/template no longer exists"
+    assert f"{changed}. `git checkout HEAD -- {where}`" in failed
 
 
 @pytest.mark.long
@@ -94,29 +100,6 @@ def test_another_machine_without_any_cache_makes_the_same_bytes(
         second_engine.load(endpoint.host, environ, "debian:bookworm-slim")
         output = builder("rebuild", f"{repository}:1", environ=environ).stdout
     assert output.endswith(": the same content, tagged again\n")
-
-
-@pytest.mark.long
-def test_a_build_directory_is_complete_without_this_program(
-    small: Project, builder: Command, endpoint: Endpoint
-) -> None:
-    builder("build", "chat")
-    directory = next(small.builds.glob("*/1"))
-    argv = [*endpoint.buildx, "bake", "-f", "bake.json", "--set", "image.output=type=cacheonly"]
-    env = {**os.environ, **environment(endpoint)}
-    subprocess.run(argv, cwd=directory, env=env, check=True, capture_output=True)
-
-
-@pytest.mark.long
-def test_a_rebuild_that_fails_names_what_the_build_directory_lacks(
-    small: Project, builder: Command, repository: str
-) -> None:
-    builder("build", "chat")
-    shutil.rmtree(small.builds / repository / "1/mods")
-    failed = " ".join(builder("rebuild", f"{repository}:1", code=6).stderr.split())
-    where = f"builds/{repository}/1"
-    changed = f"{where} has changed since the build: mods/template no longer exists"
-    assert f"{changed}. `git checkout HEAD -- {where}`" in failed
 
 
 def test_a_build_directory_that_is_gone_is_said(small: Project, builder: Command, repository: str) -> None:

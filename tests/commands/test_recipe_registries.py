@@ -106,9 +106,8 @@ def test_where_it_came_from_is_shown(registries: Registries) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("text", "kind", "told"),
-    [
+def test_what_a_registry_does_not_have_is_told(registries: Registries) -> None:
+    cases: tuple[tuple[str, type[BuilderError], str], ...] = (
         ("@house/chatt", SourceError, "the registry house has no recipe chatt"),
         ("@house/twice", UsageError, "has several recipes named twice: stable/1x/twice.yaml, stable/2x/twice.yml"),
         ("@hous/chat", UsageError, "no registry of recipes is called `hous`"),
@@ -122,15 +121,12 @@ def test_where_it_came_from_is_shown(registries: Registries) -> None:
         ("vllm:House/Garden-27B:broad", UsageError, "has no variant broad"),
         ("vllm:../../etc/passwd", UsageError, "does not name a recipe of vLLM"),
         ("vllm:House/Garden-27B@--upload-pack=x y", UsageError, "does not name a recipe of vLLM"),
-    ],
-)
-def test_what_a_registry_does_not_have_is_told(
-    registries: Registries, text: str, kind: type[BuilderError], told: str
-) -> None:
-    with pytest.raises(kind) as caught:
-        registries.add(text)
-    assert told in caught.value.message
-    assert not (registries.project.recipes / "twice.yaml").exists()
+    )
+    for text, kind, told in cases:
+        with pytest.raises(kind) as caught:
+            registries.add(text)
+        assert told in caught.value.message, text
+        assert not list(registries.project.recipes.glob("**/twice.yaml")), text
 
 
 @pytest.mark.slow
@@ -180,6 +176,8 @@ def test_every_shipped_registry_has_an_address_that_is_taken(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_a_recipe_of_vllm_says_where_each_line_is_from(registries: Registries) -> None:
     assert registries.add("vllm:House/Garden-27B") == ("garden-27b",)
+    asked = [request for request in registries.server.requests if request.startswith("POST")]
+    assert len(asked) == 5  # branches and tags, HEAD, the commit, and two for the contents of all files
     made = registries.read("garden-27b")
     rendered = command.render_command(made, {})
     # The argv and the environment of their own src/lib/command-synthesis.js.
@@ -221,21 +219,21 @@ def test_a_checkpoint_of_a_variant_finds_it_and_two_machines_are_said(registries
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("least", "tensors"),
-    [
-        *(("4", "4"), ("{multi_node_tp: 4}", "4"), ("{dgx_spark_gb10: {multi_node_tp: 6}, multi_node_tp: 4}", "6")),
-        *(("{single_node_tp: 2, dgx_spark_gb10: 3}", "3"), ("{eight_big: 64}", "2"), ("{multi_node_tp: many}", "2")),
-    ],
-)
-def test_a_recipe_may_require_more_machines(registries: Registries, least: str, tensors: str) -> None:
+def test_a_recipe_may_require_more_machines(registries: Registries) -> None:
     file = "models/House/Garden-27B.yaml"
     text = (PUBLISHED / file).read_text(encoding="utf-8")
-    registries.vllm.commit(MAIN, "Large", {file: f"{text}strategy_min_gpus: {least}\n"})
-    registries.add("vllm:House/Garden-27B:wide")
-    made = registries.read("garden-27b")
-    assert command.option(command.render_command(made, {}, backend="mp").words, "--tensor-parallel-size") == tensors
-    assert f"multi_node_tp: {tensors} machines of this kind" in made.text
+    for least, tensors in (
+        *(("4", "4"), ("{multi_node_tp: 4}", "4"), ("{dgx_spark_gb10: {multi_node_tp: 6}, multi_node_tp: 4}", "6")),
+        *(("{single_node_tp: 2, dgx_spark_gb10: 3}", "3"), ("{eight_big: 64}", "2"), ("{multi_node_tp: many}", "2")),
+    ):
+        registries.vllm.commit(MAIN, "Large", {file: f"{text}strategy_min_gpus: {least}\n"})
+        registries.add("vllm:House/Garden-27B:wide")
+        made = registries.read("garden-27b")
+        words = command.render_command(made, {}, backend="mp").words
+        assert command.option(words, "--tensor-parallel-size") == tensors, least
+        assert f"multi_node_tp: {tensors} machines of this kind" in made.text, least
+        for path in registries.project.recipes.glob("garden-27b.*"):
+            path.unlink()
 
 
 @pytest.mark.slow
@@ -288,15 +286,17 @@ HOSTILE = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_recipe_of_vllm_is_refused(registries: Registries, change: tuple[str, str]) -> None:
+def test_a_hostile_recipe_of_vllm_is_refused(registries: Registries) -> None:
     file = "models/House/Garden-27B.yaml"
     text = (PUBLISHED / file).read_text(encoding="utf-8")
-    assert change[0] in text
-    registries.vllm.commit(MAIN, "Hostile", {file: text.replace(*change, 1)})
-    with pytest.raises(BuilderError):
-        registries.add("vllm:House/Garden-27B")
-    assert not (registries.project.recipes / "garden-27b.yaml").exists()
+    for name, change in HOSTILE.items():
+        assert change[0] in text, name
+        registries.vllm.commit(MAIN, "Hostile", {file: text.replace(*change, 1)})
+        with pytest.raises(BuilderError):
+            registries.add("vllm:House/Garden-27B")
+        assert not (registries.project.recipes / "garden-27b.yaml").exists(), name
+    registries.vllm.commit(MAIN, "Mended", {file: text})
+    assert registries.add("vllm:House/Garden-27B") == ("garden-27b",)  # only the changes were refused
 
 
 @pytest.mark.slow

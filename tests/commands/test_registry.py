@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.base.project import Project
+from builder.commands import transfers
 from builder.definitions import image as definitions
 from builder.engine import images
 from builder.engine import registry as engine_registry
 from builder.engine.client import Endpoint, environment
 from builder.lock import lock_file
-from builder.lock.model import ImageName, NumberedImage
+from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
+from builder.lock.text import dump_lock
 from builder.numbers import named_registry as image_registry
 from tests import locks, program, projects, registries
-from tests.conftest import Command, command, forget_claims, remove_all
+from tests.conftest import Command, command, remove_all
 from tests.registries import Front, Registry
+from tests.stock import number, stock
+from tests.workspaces import workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,14 +33,34 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.engine
 
+MODEL = "Org/Model-1B"
+
 
 @pytest.fixture
-def pushed(small: Project, builder: Command, repository: str, registry: Registry) -> Registry:
-    """A registry with number 1 of ``small``, which is built, current and paired."""
+def pushed(small: Project, builder: Command, repository: str, registry: Registry, endpoint: Endpoint) -> Registry:
+    """A registry with number 1 of ``small``, which is current and paired."""
+    registries.configure(small, registry=registry.address)
+    stock(small, endpoint, repository, (1,), (MODEL,))
+    builder("push", f"{repository}:1")
+    return registry
+
+
+@pytest.fixture
+def built(small: Project, builder: Command, repository: str, registry: Registry) -> Registry:
+    """The same by a build."""
     registries.configure(small, registry=registry.address)
     builder("build", "chat")
     builder("push", f"{repository}:1")
     return registry
+
+
+def add_second(project: Project, endpoint: Endpoint, repository: str) -> None:
+    """Gives number 2, which becomes current."""
+    lock = lock_file.read_lock(project.lock)
+    name = ImageName(repository, 2)
+    lock = lock.with_image(name, number(endpoint, repository, 2)).with_pairing(MODEL, Pairing(name))
+    project.lock.write_text(dump_lock(lock.with_current(name)), encoding="utf-8")
+    images.tag_image(endpoint, str(name), f"{repository}:latest")
 
 
 def recorded(project: Project, repository: str, number: int = 1) -> NumberedImage:
@@ -53,15 +77,15 @@ def row(builder: Command, number: int = 1) -> dict[str, object]:
 
 @pytest.mark.long
 def test_push_gives_number_and_latest_and_records_the_digest(
-    small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
+    small: Project, builder: Command, repository: str, built: Registry, endpoint: Endpoint
 ) -> None:
     digest = recorded(small, repository).digest
     for tag in ("1", "latest"):
-        assert engine_registry.manifest_digest(endpoint, f"{pushed.address}/{repository}:{tag}") == digest
+        assert engine_registry.manifest_digest(endpoint, f"{built.address}/{repository}:{tag}") == digest
     assert row(builder)["digest"] == digest
     assert "pushed" in builder("list").stdout
     # The engine calls the image by no further name than before.
-    assert set(images.image_tags(endpoint, [f"{pushed.address}/{repository}"])) == set()
+    assert set(images.image_tags(endpoint, [f"{built.address}/{repository}"])) == set()
 
     before = small.lock.read_bytes()
     assert "already exists" in builder("push", f"{repository}:1").stdout
@@ -72,8 +96,8 @@ def test_push_gives_number_and_latest_and_records_the_digest(
 def test_only_the_current_number_becomes_latest(
     small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
 ) -> None:
-    registries.grow(small, 1, "two")
-    builder("build", "chat", "--no-promote")
+    add_second(small, endpoint, repository)
+    builder("promote", f"{repository}:1")
     output = builder("push", f"{repository}:2", "small:1").stdout
     assert "2 pushed:" in output
     assert (
@@ -83,17 +107,14 @@ def test_only_the_current_number_becomes_latest(
 
 
 @pytest.fixture
-def other(small: Project, builder: Command, repository: str, tmp_path: Path, endpoint: Endpoint) -> Project:
+def other(small: Project, repository: str, tmp_path: Path, endpoint: Endpoint) -> Project:
     """Another project whose number 1 has the same name and other content; that of ``small`` is called MINE."""
-    builder("build", "chat")
+    stock(small, endpoint, repository, (1,), (MODEL,))
     images.tag_image(endpoint, f"{repository}:1", f"{repository}:mine")
-    for tag in ("1", "latest"):
-        images.remove_image(endpoint, f"{repository}:{tag}")
-    forget_claims(endpoint, repository)
-    made = projects.make(tmp_path / "other", repository)
-    registries.grow(made, 1, "other")
-    run(made, "build", "chat")
-    images.tag_image(endpoint, f"{repository}:1", f"{repository}:other")
+    name, made = ImageName(repository, 1), projects.make(tmp_path / "other", repository)
+    lock = Lock().with_image(name, number(endpoint, repository, 1, [{"file": b"other"}]))
+    made.lock.write_text(dump_lock(lock.with_current(name)), encoding="utf-8")
+    images.tag_image(endpoint, str(name), f"{repository}:other")
     return made
 
 
@@ -217,7 +238,7 @@ def test_whoever_is_overwritten_after_it_is_told_by_verify(builder: Command, rep
 def test_a_registry_in_which_no_tag_can_be_moved_takes_numbers(
     small: Project, builder: Command, repository: str, registry: Registry, endpoint: Endpoint
 ) -> None:
-    builder("build", "chat")
+    stock(small, endpoint, repository, (1,))
     with registries.before(registry) as front:
         registries.configure(small, registry=front.address)
         front.immutable = frozenset({"arriving"})
@@ -232,9 +253,7 @@ def test_a_registry_in_which_no_tag_can_be_moved_takes_numbers(
 def test_a_latest_that_the_registry_does_not_move_ends_no_push(
     small: Project, builder: Command, repository: str, registry: Registry, endpoint: Endpoint
 ) -> None:
-    builder("build", "chat")
-    registries.grow(small, 1, "two")
-    builder("build", "chat")
+    stock(small, endpoint, repository, (1, 2))
     with registries.before(registry) as front:
         registries.configure(small, registry=front.address)
         front.immutable = frozenset({"latest"})
@@ -255,7 +274,7 @@ def test_a_repository_that_exists_from_its_first_push_on_gets_the_first_push(
     small: Project, builder: Command, repository: str, registry: Registry, endpoint: Endpoint
 ) -> None:
     """Docker Hub and Quay deny access to a repository that does not exist yet."""
-    builder("build", "chat")
+    stock(small, endpoint, repository, (1,))
     with registries.before(registry) as front:
         registries.configure(small, registry=front.address)
         front.hides_missing = True
@@ -269,9 +288,7 @@ def test_a_repository_that_exists_from_its_first_push_on_gets_the_first_push(
 def test_what_was_pushed_is_told_even_if_a_later_push_fails(
     small: Project, builder: Command, repository: str, registry: Registry, endpoint: Endpoint
 ) -> None:
-    builder("build", "chat")
-    registries.grow(small, 1, "two")
-    builder("build", "chat")
+    stock(small, endpoint, repository, (1, 2))
     images.remove_image(endpoint, f"{repository}:1")
     registries.configure(small, registry=registry.address)
     done = builder("push", f"{repository}:2", f"{repository}:1", code=7)
@@ -281,10 +298,10 @@ def test_what_was_pushed_is_told_even_if_a_later_push_fails(
 
 @pytest.mark.long
 def test_the_same_content_packed_differently_is_the_same(
-    small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint, tmp_path: Path
+    small: Project, builder: Command, repository: str, built: Registry, endpoint: Endpoint, tmp_path: Path
 ) -> None:
     name, image = ImageName(repository, 1), recorded(small, repository)
-    reference = f"{pushed.address}/{repository}:1"
+    reference = f"{built.address}/{repository}:1"
     output = f"type=image,name={reference},push=true,compression=gzip,force-compression=true"
     projects.write(tmp_path / "repack/Dockerfile", f"FROM {name}\n")
     argv = [*endpoint.buildx, "build", "--provenance=false", "--output", output, str(tmp_path / "repack")]
@@ -294,7 +311,7 @@ def test_the_same_content_packed_differently_is_the_same(
     images.remove_image(endpoint, reference)
     found = engine_registry.manifest_digest(endpoint, reference)
     assert found not in {None, image.digest}
-    assert image_registry.state(endpoint, image_registry.Registry(pushed.address), name, image)[0] == "present"
+    assert image_registry.state(endpoint, image_registry.Registry(built.address), name, image)[0] == "present"
     builder("push", str(name))
     assert recorded(small, repository).digest == found
 
@@ -304,8 +321,7 @@ def test_what_was_deleted_comes_back_by_its_digest(
     small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
 ) -> None:
     fingerprint = recorded(small, repository).fingerprint
-    registries.grow(small, 1, "two")
-    builder("build", "chat")
+    add_second(small, endpoint, repository)
     images.remove_image(endpoint, f"{repository}:1")
     assert row(builder)["state"] == "missing"
     assert "in registry" in builder("list").stdout
@@ -321,13 +337,13 @@ def test_what_was_deleted_comes_back_by_its_digest(
 
 @pytest.mark.long
 def test_without_the_registry_a_rollback_builds_the_number_again(
-    small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
+    small: Project, builder: Command, repository: str, built: Registry, endpoint: Endpoint
 ) -> None:
     registries.grow(small, 1, "two")
     builder("build", "chat")
     images.remove_image(endpoint, f"{repository}:1")
     before = small.lock.read_bytes()
-    pushed.kill()
+    built.kill()
     failed = builder("rollback", "chat", code=1).stderr
     assert "not pulled" in failed
     assert f"without a transfer, `builder rebuild {repository}:1` builds the image again" in failed
@@ -418,13 +434,25 @@ def test_a_push_that_broke_off_leaves_no_tag_and_goes_on_later(
 
 @pytest.mark.long
 def test_verify_asks_the_registry_where_it_is_told_to(
-    small: Project, builder: Command, repository: str, pushed: Registry, tmp_path: Path
+    small: Project, builder: Command, repository: str, built: Registry, tmp_path: Path
 ) -> None:
     assert "everything matches images.lock" in builder("verify", "--registry").stdout
-    registries.configure(small, registry=f"{pushed.address}/elsewhere")
+    registries.configure(small, registry=f"{built.address}/elsewhere")
     missing = builder("verify", "--registry", code=7).stdout
-    assert f"missing  {pushed.address}/elsewhere/{repository}:1: the registry does not have it" in missing
+    assert f"missing  {built.address}/elsewhere/{repository}:1: the registry does not have it" in missing
     assert f"builder push {repository}:1" in missing
     registries.configure(small, registry="127.0.0.1:9")
     assert builder("verify", "--registry", code=5).stdout.startswith("unknown  127.0.0.1:9: ")
     assert builder("verify").stdout == "everything matches images.lock\n"
+
+
+def test_a_rollback_during_a_push_keeps_latest_from_the_number_that_was_current(
+    small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
+) -> None:
+    add_second(small, endpoint, repository)
+    pushes = transfers.push_images(workspace(small, endpoint), (f"{repository}:1", f"{repository}:2"))
+    assert not next(pushes).latest
+    builder("rollback", repository)
+    assert not next(pushes).latest
+    latest = engine_registry.manifest_digest(endpoint, f"{pushed.address}/{repository}:latest")
+    assert latest == recorded(small, repository).digest

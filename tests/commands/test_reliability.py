@@ -15,11 +15,15 @@ from builder.base.project import Project
 from builder.engine import client, images
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
+from builder.lock.model import ImageName
+from builder.lock.text import dump_lock
 from tests import projects
 from tests.conftest import Command, command
+from tests.stock import stock
 
 pytestmark = pytest.mark.engine
 
+MODEL = "Org/Model-1B"
 SLOW = "echo slow step has begun; sleep 120\n"
 
 
@@ -138,9 +142,11 @@ def test_two_builds_at_once_get_different_numbers(small: Project, endpoint: Endp
 def test_images_deleted_or_retagged_behind_our_back_are_shown(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
-    builder("build", "small")
-    builder("build", "chat")
-    builder("build", "chat", "--force")
+    stock(small, endpoint, repository, (1, 2))
+    lock = lock_file.read_lock(small.lock)
+    two, third = lock.images[repository].numbers[2], ImageName(repository, 3)
+    images.tag_image(endpoint, f"{repository}:2", str(third))
+    small.lock.write_text(dump_lock(lock.with_image(third, two).with_current(third)), encoding="utf-8")
     images.tag_image(endpoint, "debian:bookworm-slim", f"{repository}:1")
     images.remove_image(endpoint, f"{repository}:2")
     images.tag_image(endpoint, "debian:bookworm-slim", f"{repository}:latest")
@@ -156,16 +162,20 @@ def test_images_deleted_or_retagged_behind_our_back_are_shown(
 
 
 @pytest.mark.long
-def test_where_there_is_nothing_to_go_back_to_it_is_said(small: Project, builder: Command) -> None:
-    builder("build", "chat")
+def test_where_there_is_nothing_to_go_back_to_it_is_said(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    stock(small, endpoint, repository, (1,), (MODEL,))
     before = small.lock.read_bytes()
     assert "chat has no image to go back to" in builder("rollback", "chat", code=1).stderr
     assert small.lock.read_bytes() == before
 
 
 @pytest.mark.long
-def test_without_an_engine_the_list_still_answers(small: Project, builder: Command, tmp_path: Path) -> None:
-    builder("build", "chat")
+def test_without_an_engine_the_list_still_answers(
+    small: Project, builder: Command, tmp_path: Path, endpoint: Endpoint, repository: str
+) -> None:
+    stock(small, endpoint, repository, (1,), (MODEL,))
     nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"}
     done = builder("list", "--json", environ=nowhere)
     assert [row["state"] for row in json.loads(done.stdout)["images"]] == ["unknown"]

@@ -63,9 +63,7 @@ def give(context: Workspace, repository: str, tag: str) -> None:
     with images_lock.transaction(context) as transaction:
         name = transaction.next_name(repository, image.fingerprint)
         transaction.place(name, tag, work / "build", details.id, image.fingerprint)
-        lock = transaction.lock.with_image(name, image)
-        current = lock.images[repository].with_current(name.number)
-        transaction.commit(lock.with_repository(repository, current))
+        transaction.commit(transaction.lock.with_image(name, image).with_current(name))
 
 
 def in_child(work: Callable[[], object]) -> int:

@@ -32,13 +32,40 @@ def found(builder: Command, code: int) -> list[tuple[str, str]]:
     return [(finding["kind"], finding["subject"]) for finding in findings]
 
 
-def test_a_lost_lock_is_no_lock_where_all_is_well(small: Project, builder: Command) -> None:
-    assert found(builder, 0) == []
+def test_what_is_lost_edited_or_missing_is_told_with_its_remedy(
+    small: Project, builder: Command, repository: str, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    assert builder("verify").stdout == "everything matches images.lock\n"
     builder("build", "chat")
     small.lock.unlink()
     assert found(builder, 7) == [("missing", "images.lock")]
     builder("lock", "--recover")
     assert found(builder, 0) == []
+
+    # Without an engine, the files are still compared.
+    nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"}
+    assert builder("verify", code=5, environ=nowhere).stdout.startswith("unknown  engine: ")
+    dockerfile = small.builds / repository / "1/Dockerfile"
+    text = dockerfile.read_text(encoding="utf-8")
+    projects.write(dockerfile, "FROM scratch\n")
+    assert f"edited   {repository}:1" in builder("verify", code=5, environ=nowhere).stdout
+    projects.write(dockerfile, text)
+    assert found(builder, 0) == []
+
+    # An edited build directory is restored before its missing image is built again.
+    images.remove_extra_tag(endpoint, f"{repository}:1")
+    projects.write(small.builds / repository / "1/mods/template/chat.jinja", "edited\n")
+    missing, edited = json.loads(builder("verify", "--json", code=7).stdout)["findings"]
+    again = f"`builder rebuild {repository}:1` builds it again, after its build directory is restored (see below)"
+    assert missing["remedy"] == again
+    assert edited["kind"] == "edited"
+    # A pull reads no build directory.
+    lock, name = lock_file.read_lock(small.lock), ImageName(repository, 1)
+    pushed = replace(lock.images[repository].numbers[1], digest=f"sha256:{1:064x}")
+    projects.write(small.lock, dump_lock(lock.with_image(name, pushed)))
+    told = builder("verify", code=7).stdout
+    assert "`builder pull" in told
+    assert "see below" not in told
 
 
 @pytest.mark.long
@@ -82,8 +109,24 @@ def test_an_image_that_is_gone_or_another_one_fails(
 
 
 @pytest.mark.long
-def test_an_edited_build_directory_fails_otherwise(small: Project, builder: Command, repository: str) -> None:
+def test_an_edited_file_fails_otherwise(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
+    recorded = small.lock.read_bytes()
+    pull = SourcePatch("7", "c" * 40, "d" * 64)
+    pin = GitPin("https://example.org/vllm.git", "main", "a" * 40, "0.19", "2026-11-19T10:00:00Z", (pull,))
+    lock = lock_file.read_lock(small.lock)
+    ((platform, pins),) = lock.pins["small"].items()
+    small.lock.write_text(dump_lock(lock.with_pins("small", platform, replace(pins, sources={"vllm": pin}))))
+    file = f"dockerfiles/small/pulls/vllm-7-{'d' * 12}.patch"
+    assert (
+        f"edited   small: {file}, the vendored patch of pull request 7, cannot be read"
+        in builder("verify", code=1).stdout
+    )
+    projects.write(small.root / file, "another diff\n")
+    assert f"edited   small: {file} was edited" in builder("verify", code=1).stdout
+    (small.root / file).unlink()
+    small.lock.write_bytes(recorded)
+
     folder = small.builds / repository / "1"
     mod = folder / "mods/template/chat.jinja"
     projects.write(mod, "edited\n")
@@ -98,58 +141,8 @@ def test_an_edited_build_directory_fails_otherwise(small: Project, builder: Comm
     assert f"the build directory of {repository}:1 is missing" in images_gone
 
 
-def test_an_edited_build_directory_is_restored_before_a_missing_image(
-    small: Project, builder: Command, repository: str, endpoint: Endpoint
-) -> None:
-    builder("build", "chat")
-    images.remove_extra_tag(endpoint, f"{repository}:1")
-    projects.write(small.builds / repository / "1/mods/template/chat.jinja", "edited\n")
-    missing, edited = json.loads(builder("verify", "--json", code=7).stdout)["findings"]
-    again = f"`builder rebuild {repository}:1` builds it again, after its build directory is restored (see below)"
-    assert missing["remedy"] == again
-    assert edited["kind"] == "edited"
-    # A pull reads no build directory.
-    lock, name = lock_file.read_lock(small.lock), ImageName(repository, 1)
-    pushed = replace(lock.images[repository].numbers[1], digest=f"sha256:{1:064x}")
-    projects.write(small.lock, dump_lock(lock.with_image(name, pushed)))
-    assert "`builder pull" in (text := builder("verify", code=7).stdout)
-    assert "see below" not in text
-
-
-@pytest.mark.long
-def test_an_edited_pull_request_fails(small: Project, builder: Command) -> None:
-    builder("build", "chat")
-    pull = SourcePatch("7", "c" * 40, "d" * 64)
-    pin = GitPin("https://example.org/vllm.git", "main", "a" * 40, "0.19", "2026-11-19T10:00:00Z", (pull,))
-    lock = lock_file.read_lock(small.lock)
-    ((platform, pins),) = lock.pins["small"].items()
-    small.lock.write_text(dump_lock(lock.with_pins("small", platform, replace(pins, sources={"vllm": pin}))))
-    file = f"dockerfiles/small/pulls/vllm-7-{'d' * 12}.patch"
-    assert (
-        f"edited   small: {file}, the vendored patch of pull request 7, cannot be read"
-        in builder("verify", code=1).stdout
-    )
-    projects.write(small.root / file, "another diff\n")
-    assert f"edited   small: {file} was edited" in builder("verify", code=1).stdout
-
-
-def test_without_an_engine_the_files_are_still_compared(
-    small: Project, builder: Command, repository: str, tmp_path: Path
-) -> None:
-    builder("build", "chat")
-    nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"}
-    output = builder("verify", code=5, environ=nowhere).stdout
-    assert output.startswith("unknown  engine: ")
-    projects.write(small.builds / repository / "1/Dockerfile", "FROM scratch\n")
-    assert f"edited   {repository}:1" in builder("verify", code=5, environ=nowhere).stdout
-
-
 def test_what_did_not_change_is_not_locked_again(small: Project, builder: Command) -> None:
     builder("lock", "small")
     before = small.lock.read_bytes(), small.lock.stat().st_ino
     assert builder("lock", "small").stdout == "nothing moved\n"
     assert (small.lock.read_bytes(), small.lock.stat().st_ino) == before
-
-
-def test_a_project_without_images_is_as_its_lock_has_it(small: Project, builder: Command) -> None:
-    assert builder("verify").stdout == "everything matches images.lock\n"

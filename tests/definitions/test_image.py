@@ -147,6 +147,15 @@ def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
         image.load_image(project, "small", "linux/amd64")
 
 
+def test_a_checkout_that_is_a_link_to_itself_is_read_as_written(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    sources = "sources: {vllm: {path: loop}}\n"
+    definition = load(tmp_path, projects.IMAGE.format(repository="small").replace("args:", f"{sources}args:"))
+    source = definition.sources["vllm"]
+    assert isinstance(source, image.GitSource)
+    assert source.checkout == tmp_path / "loop"
+
+
 def test_an_unknown_definition_is_named_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         image.load_image(projects.make(tmp_path), "smal", "linux/amd64")

@@ -18,6 +18,7 @@ from builder.base.project import Project
 from builder.definitions.container import LABEL
 from builder.engine import containers, images
 from builder.engine.client import Endpoint, environment
+from builder.lab.prove import prove
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.serving import readiness
@@ -90,7 +91,7 @@ def second(cpu: Project, endpoint: Endpoint, first: ImageName) -> dict[str, str]
     original = baked_template(endpoint, latest)
     file = cpu.mods / MOD / TEMPLATE
     projects.write(file, CHANGED + original)
-    said = builder(cpu, "build", RECIPE)
+    said = builder(cpu, "build", RECIPE, "--no-prove")
     changed = baked_template(endpoint, latest)
     assert lock_file.read_lock(cpu.lock).models[MODEL].pairing.image.number == 2
     builder(cpu, "rollback", RECIPE)
@@ -164,6 +165,40 @@ def test_every_planted_fault_is_found_and_none_where_there_is_none(endpoint: End
     assert (alone.verdict, alone.findings, compared.verdict) == ("pass", (), "pass")
     assert len(judged) == 21
     assert {name for name, (by_properties, _) in judged.items() if by_properties.verdict != "fail"} == set()
+
+
+GPT_OSS = """\
+recipe_version: "1"
+name: gpt-oss
+model: /models/gpt-oss
+container: {repository}
+volumes: ["{folder}:/models/gpt-oss:ro"]
+env: {{TIKTOKEN_ENCODINGS_BASE: /nowhere}}
+command: |
+  vllm serve /models/gpt-oss --enable-auto-tool-choice --tool-call-parser openai --reasoning-parser openai_gptoss
+"""
+
+
+@pytest.mark.long
+def test_every_conversation_and_every_output_of_gpt_oss(
+    cpu: Project, endpoint: Endpoint, first: ImageName, tmp_path: Path
+) -> None:
+    """vLLM writes and reads its format by code of its own, and no template."""
+    folder = tmp_path / "gpt-oss"
+    folder.mkdir()
+    run_in(endpoint, str(first), ["python3", "/here/gpt_oss_files.py", "/model"], {HERE: "/here", folder: "/model"})
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    # The very file that openai-harmony would fetch: it knows it by the same digest.
+    assert len(prove.harmony_vocabulary(files) or b"") == 3_613_922
+
+    text = GPT_OSS.format(repository=first.repository, folder=folder)
+    projects.write(cpu.root / "recipes/gpt-oss.yaml", text)
+    (proof,) = json.loads(builder(cpu, "prove", str(first), "recipes/gpt-oss.yaml", "--json"))["proofs"]
+    (cpu.root / "recipes/gpt-oss.yaml").unlink()
+    assert proof["verdict"] == "pass"
+    assert {finding["verdict"] for finding in proof["findings"]} <= {"pass"}
+    assert proof["counts"]["conversations"] > 60
+    assert proof["counts"]["outputs"] > 45
 
 
 NESTED = '{{"a": ' * 5000 + "1" + "}}" * 5000

@@ -82,7 +82,7 @@ LOCK = Lock().with_image(IMAGE, RECORD).with_pairing(MODEL, Pairing(IMAGE, "reci
 def project(tmp_path: Path) -> Project:
     made = projects.make(tmp_path)
     made.upgrading.mkdir(parents=True)
-    projects.write(made.lock, text.dump_lock(LOCK.with_repository("small", LOCK.images["small"].with_current(1))))
+    projects.write(made.lock, text.dump_lock(LOCK.with_current(ImageName("small", 1))))
     return made
 
 

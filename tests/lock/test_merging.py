@@ -76,8 +76,7 @@ def git(tmp_path: Path) -> Git:
 
 def built(lock: Lock, name: ImageName, image: NumberedImage, model: str | None = None) -> Lock:
     """``lock`` after a build: a number more, current, and paired where a model is named."""
-    lock = lock.with_image(name, image)
-    lock = lock.with_repository(name.repository, lock.images[name.repository].with_current(name.number))
+    lock = lock.with_image(name, image).with_current(name)
     if model is None:
         return lock
     return lock.with_pairing(model, Pairing(name, recipe="recipes/x.yaml"))
@@ -166,7 +165,7 @@ def test_pins_of_different_definitions_merge(git: Git, base: Lock) -> None:
 
 
 def test_a_rollback_and_a_build_merge(git: Git, base: Lock, make_image: MakeImage) -> None:
-    back = base.with_repository(CPU, base.images[CPU].with_current(2))
+    back = base.with_current(ImageName(CPU, 2))
     back = back.with_model("a/small", back.models["a/small"].with_pairing(back.models["a/small"].previous[0]))
     both = git.merged(base, back, built(base, ImageName(CPU, 4), make_image(4), "z/large"))
     assert (both.images[CPU].current, sorted(both.images[CPU].previous)) == (2, [1, 3, 4])

@@ -152,8 +152,8 @@ def built(lock: Lock, number: int, make_image: MakeImage) -> Lock:
     base = "nvidia/cuda:13.0.2-devel-ubuntu24.04@5dc1bca23d05"
     image = make_image(number, definition="tf5", platform="linux/arm64", recipe=recipe, versions=versions, base=base)
     lock = lock.with_image(name, replace(image, transformers="5.5.0", gpu="NVIDIA GB10"))
-    lock = lock.with_repository(name.repository, lock.images[name.repository].with_current(number))
-    return lock.with_pairing("Org/Model", Pairing(name, recipe, since=f"2026-11-20T22:00:0{number}Z"))
+    pairing = Pairing(name, recipe, since=f"2026-11-20T22:00:0{number}Z")
+    return lock.with_current(name).with_pairing("Org/Model", pairing)
 
 
 def test_a_build_moves_two_pointers_and_adds_three_lines(paired: Lock, make_image: MakeImage) -> None:

@@ -111,8 +111,8 @@ def stocked(count: int, repository: str = REPO) -> tuple[Lock, dict[ImageName, I
     """Numbers 1 to ``count``, the last one current; each a day older than the next."""
     lock = Lock()
     for number in range(1, count + 1):
-        lock = lock.with_image(ImageName(repository, number), image(count - number))
-        lock = lock.with_repository(repository, lock.images[repository].with_current(number))
+        name = ImageName(repository, number)
+        lock = lock.with_image(name, image(count - number)).with_current(name)
     return lock, {ImageName(repository, n): details("base", f"own-{n}") for n in range(1, count + 1)}
 
 
@@ -193,8 +193,7 @@ def test_only_what_is_old_enough_goes() -> None:
 
 def test_what_an_image_that_stays_was_built_on_stays() -> None:
     lock, numbered = stocked(3)
-    lock = lock.with_image(ImageName(OTHER, 1), image())
-    lock = lock.with_repository(OTHER, lock.images[OTHER].with_current(1))
+    lock = lock.with_image(ImageName(OTHER, 1), image()).with_current(ImageName(OTHER, 1))
     numbered[ImageName(OTHER, 1)] = details("base", "own-1", "kernels")
     kept = retention.retention_reasons(
         lock, EngineImages(numbered, {"mine:1": details("base", "own-2", "more")}, {}), 0, NONE, NOW
@@ -230,7 +229,7 @@ def test_nothing_that_can_be_reached_goes(data: st.DataObject) -> None:
                 *data.draw(st.lists(st.sampled_from("abc"), min_size=1, max_size=4)), id_=str(name)
             )
             if data.draw(st.booleans()):
-                lock = lock.with_repository(repository, lock.images[repository].with_current(number))
+                lock = lock.with_current(name)
     for model in data.draw(st.lists(st.sampled_from("xyz"), unique=True)) if numbered else []:
         paired = data.draw(st.lists(st.sampled_from(sorted(numbered)), min_size=1, max_size=3, unique=True))
         first, *rest = (Pairing(name) for name in paired)

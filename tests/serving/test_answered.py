@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from collections.abc import Sequence
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -43,6 +46,26 @@ def test_the_last_outcome_of_each_image_counts(tmp_path: Path) -> None:
         ("sha256:1", "answered"),
         ("sha256:2", "replaced"),
     ]
+
+
+def _record_each(project: Project, models: Sequence[str], together: Barrier) -> None:
+    for model in models:
+        together.wait(60)
+        readiness.record_answered(project, model, NUMBERED.fingerprint, "answered")
+
+
+def test_servers_that_answer_at_once_are_all_recorded(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    models = [[f"Org/{side}-{number}" for number in range(20)] for side in "AB"]
+    forks = multiprocessing.get_context("fork")
+    together = forks.Barrier(2)
+    sides = [forks.Process(target=_record_each, args=(project, each, together)) for each in models]
+    for side in sides:
+        side.start()
+    for side in sides:
+        side.join()
+    assert [side.exitcode for side in sides] == [0, 0]
+    assert [model for side in models for model in side if not readiness.recorded_starts(project, model)] == []
 
 
 @pytest.mark.parametrize("planted", ["Infinity", "NaN", "-5", "1e300", "true", '"9"', "[]"])

@@ -286,10 +286,12 @@ def test_the_chip_is_the_gpu_and_without_one_the_processor_and_what_it_can_do() 
 def test_any_number_of_files_of_root_is_removed_before_a_start(
     tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More paths than the arguments of one command may have. Only the files that are gone count as removed."""
-    (tmp_path / "vllm").mkdir()
+    """More paths than the arguments of one command may have: 2 MiB. Only the files that are gone count as removed."""
+    folder = "/".join(["vllm", *("d" * 240 for _ in range(14))])
+    (tmp_path / folder).mkdir(parents=True)
     compile_caches.begin(HERE, tmp_path, "x:1")
-    names = [f"vllm/{number:0240}" for number in range(10_000)]
+    names = [f"{folder}/{number:0240}" for number in range(600)]
+    assert sum(map(len, names)) > 1 << 21
     for name in names:
         (tmp_path / name).touch()
 
@@ -300,4 +302,4 @@ def test_any_number_of_files_of_root_is_removed_before_a_start(
         patched.setattr(Path, "unlink", refuse)
         assert compile_caches.begin(HERE, tmp_path, "x:1") == ()  # this engine does not answer
         assert compile_caches.begin(endpoint, tmp_path, BASE) == tuple(names)
-    assert list((tmp_path / "vllm").iterdir()) == []
+    assert list((tmp_path / folder).iterdir()) == []

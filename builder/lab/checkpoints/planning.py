@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import IO, TYPE_CHECKING
 
-from builder.base import hub_cache
+from builder.base import hub_cache, processes
 from builder.base.errors import FileProblemsError, Problem, SourceError
 from builder.base.events import Message, Report
 from builder.base.values import dataclass
@@ -271,18 +271,13 @@ def read_source_listing(source: SourceContents, further: Iterable[str]) -> Sourc
 
 
 def _read_headers(source: SourceContents, paths: list[str]) -> dict[str, Header]:
-    from concurrent.futures import ThreadPoolExecutor
-
     headers: dict[str, Header] = {}
-    pool = ThreadPoolExecutor(_WORKERS)
-    try:
-        for path, header in zip(paths, pool.map(lambda path: _read_header(source, path), paths), strict=True):
-            headers[path] = header
-            if (count := sum(len(each.tensors) for each in headers.values())) > _MOST_TENSORS:
-                message = f"with the earlier files, there are {count:,} tensors, but at most {_MOST_TENSORS:,} are read"
-                raise _damaged(source, path, message)
-    finally:  # after ^C, do not wait
-        pool.shutdown(wait=False, cancel_futures=True)
+    read = processes.in_parallel(lambda path: _read_header(source, path), paths, _WORKERS)
+    for path, header in zip(paths, read, strict=True):
+        headers[path] = header
+        if (count := sum(len(each.tensors) for each in headers.values())) > _MOST_TENSORS:
+            message = f"with the earlier files, there are {count:,} tensors, but at most {_MOST_TENSORS:,} are read"
+            raise _damaged(source, path, message)
     return headers
 
 

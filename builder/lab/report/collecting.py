@@ -355,8 +355,8 @@ def _command(run: Part, model: str, image: str) -> str:
     """The command that repeats a run; empty for a comparison of other weights or options, which a run does not name."""
     if run.kind == "same":
         is_image = run.reference.rpartition(":")[2].isdecimal() and run.reference != image
-        return f"builder compare {run.reference} {image} {model}" if is_image else ""
-    return f"builder {run.kind} {model} {'--profile ' if run.kind == 'bench' else ''}{run.name}"
+        return f"builder compare {run.reference} {image} {words.shell_word(model)}" if is_image else ""
+    return f"builder {run.kind} {words.shell_word(model)} {'--profile ' if run.kind == 'bench' else ''}{run.name}"
 
 
 def _event(name: ImageName, origin: ImageName | None) -> str:

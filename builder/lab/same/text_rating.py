@@ -13,11 +13,10 @@ import random
 import re
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
-from builder.base import words
+from builder.base import processes, words
 from builder.base.errors import MeasuringError
 from builder.base.http_client import NoAnswerError
 from builder.base.values import dataclass, field, replace
@@ -91,8 +90,7 @@ def rate_image(
             return rated
 
         alone = tuple(map(rate, given))
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            together = tuple(pool.map(rate, given[::-1]))[::-1]
+        together = tuple(processes.in_parallel(rate, given[::-1], _AT_ONCE))[::-1]
     except NoAnswerError as error:
         raise MeasuringError(
             f"{what} cannot rate texts: {error}",
@@ -105,8 +103,7 @@ def rate_image(
 def with_answers(served: ServedModel, rated: RatedImage, what: str, report: Report) -> RatedImage:
     """Adds the answers to the questions to the ratings of an image. Raises MeasuringError if the server has ended."""
     began = time.monotonic()
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        right = tuple(pool.map(lambda each: is_right(served, each), questions()))
+    right = tuple(processes.in_parallel(lambda each: is_right(served, each), questions(), _AT_ONCE))
     served_model.ask_served_model(served.address, served.key)  # an ended server gave no wrong answers
     report(MeasuringProgress(f"{what} answered {len(right)} questions", 1.0, None))
     return replace(rated, right=right, seconds=rated.seconds + time.monotonic() - began)

@@ -106,6 +106,11 @@ def test_the_last_place_is_that_of_the_value() -> None:
     assert str(yaml_file.location_within(text, "f", ("a", "b"), "2", 0)) == "f:2:8"
 
 
+@pytest.mark.parametrize("header", ["|-", ">-", "| # --x", "&x-y |"])
+def test_the_first_line_of_a_block_is_no_part_of_it(header: str) -> None:
+    assert str(yaml_file.location_within(f"a: {header}\n  b\n  --c\n", "f", ("a",), "-", 1)) == "f:3:4"
+
+
 @pytest.mark.parametrize("text", [BOMB, CHAIN, "a: &a {<<: *a}\n", "? [1]\n: 2\n", "a: &a [*a]\n"])
 def test_what_is_refused_stays_refused(text: str) -> None:
     with pytest.raises(FileProblemsError):

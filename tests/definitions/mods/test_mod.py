@@ -378,6 +378,14 @@ def test_a_zip_entry_that_leaves_is_refused(tmp_path: Path, name: str) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["m.zip"]
 
 
+def test_what_no_folder_could_hold_is_refused_in_a_zip(tmp_path: Path) -> None:
+    long = "é" * 128
+    assert zip_problems(zipped(tmp_path / "m.zip", {"run.sh": b"", "a/b/c": b"", "a": b"", f"a/{long}/x": b""})) == [
+        "mods/m.zip/a:1:1: both a file and a folder",
+        f"mods/m.zip/a/{long}/x:1:1: its name has more than 255 bytes; rename it",
+    ]
+
+
 def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
         entry = zipfile.ZipInfo("out")

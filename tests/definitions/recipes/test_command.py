@@ -675,6 +675,56 @@ def test_only_the_options_of_the_server_count(tmp_path: Path) -> None:
     assert problem.startswith("r.yaml:5:52: --max-model-len 1,2: ")
 
 
+def test_the_model_may_follow_options(tmp_path: Path) -> None:
+    text = "vllm serve --port 9001 --enforce-eager {model} --served-model-name m"
+    recipe = recipe_texts.make(tmp_path, text, "model: Org/M\nmodel_revision: abc\n")
+    rendered = command.render_command(recipe, {})
+    assert (rendered.model, rendered.served, rendered.port) == ("Org/M", ("m",), 9001)
+    assert rendered.argv == (*text.replace("{model}", "Org/M").split(), "--revision", "abc")
+
+
+VARIABLES = [
+    ("ARGS=(\n  --port 9007 # why\n  --served-model-name m\n)\nARGS+=(--seed 1)", '"${{ARGS[@]}}"'),
+    ('ARGS="--port 9007 --served-model-name m "', "$ARGS"),
+    ("export ARGS='--port 1'\nif true; then\n  ARGS='--port 9007 --served-model-name m'\nfi", "${{ARGS}}"),
+    ("PORT=9007\nNAME='m'", '--port "$PORT" --served-model-name ${{NAME}}'),
+]
+
+
+@pytest.mark.parametrize(("sets", "uses"), VARIABLES)
+def test_variables_that_a_script_sets_are_read(tmp_path: Path, sets: str, uses: str) -> None:
+    recipe = recipe_texts.make(tmp_path, f"{sets}\nvllm serve Org/M {uses}")
+    rendered = command.render_command(recipe, {})
+    assert (rendered.port, rendered.served) == (9007, ("m",))
+    vllm = tmp_path / "vllm"
+    vllm.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    vllm.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    printed = subprocess.run(rendered.argv, env=environ, capture_output=True, check=True, text=True).stdout
+    assert ("vllm", *printed.splitlines()) == rendered.words
+
+
+@pytest.mark.parametrize(
+    ("text", "port"),
+    [
+        ("P=$(free-port)\nvllm serve m --port $P", None),
+        ("P=9000\nP=$((P + 1))\nvllm serve m --port $P", None),
+        ("P=9000 vllm serve m --port $P", None),
+        ("vllm serve m --port $P &\nP=9000", None),
+        ("P=()\nvllm serve m $P", 8000),
+    ],
+)
+def test_what_only_the_shell_knows_stays_unknown(tmp_path: Path, text: str, port: int | None) -> None:
+    assert command.render_command(recipe_texts.make(tmp_path, text), {}).port == port
+
+
+def test_a_quoted_variable_is_one_argument(tmp_path: Path) -> None:
+    text = """C='{{"method": "mtp", "n": 1}}'\nvllm serve m --speculative-config "$C\""""
+    recipe = recipe_texts.make(tmp_path, text)
+    assert command.option(words(recipe), "--speculative-config") == '{"method": "mtp", "n": 1}'
+    assert not recipe_problems.recipe_problems(recipe)
+
+
 def test_a_command_in_a_shell_of_its_own_is_read(tmp_path: Path) -> None:
     recipe = recipe_texts.make(tmp_path, 'bash -lc "exec vllm serve m --port 9000 --seed x"')
     rendered = command.render_command(recipe, {})

@@ -90,11 +90,18 @@ def test_a_file_of_options_is_not_read(project: Project) -> None:
     assert not notes(project, f"{HEAD}command: vllm serve Org/M --config /x.yaml --port 1\n")
 
 
-@pytest.mark.parametrize("option", ["--ssl-certfile=/c.pem", "--ssl_certfile /c.pem", "--uds /run/x.sock"])
-def test_a_server_that_no_health_check_reaches_is_a_problem(project: Project, option: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("--ssl-certfile=/c.pem", "remove --ssl-certfile; for HTTPS, put a proxy in front of the server"),
+        ("--ssl_certfile /c.pem", "remove --ssl_certfile; for HTTPS, put a proxy in front of the server"),
+        ("--uds /run/x.sock", "remove --uds; for a socket, put a proxy in front of the server"),
+        ("--headless", "remove --headless; builder adds it on every machine but the first"),
+        ("--grpc --port 1", "remove --grpc"),
+    ],
+)
+def test_a_server_that_no_health_check_reaches_is_a_problem(project: Project, option: str, advice: str) -> None:
     (wrong,) = problems(project, f"{HEAD}command: vllm serve Org/M --ssl-keyfile /k.pem {option}\n")
-    name = option.replace("=", " ").partition(" ")[0]
-    advice = f"remove {name}; for HTTPS, put a proxy in front of the server"
     assert wrong == f"recipes/r.yaml:3:48: builder reaches servers by HTTP at a port: {advice}"
 
 
@@ -354,6 +361,19 @@ def test_a_template_that_nothing_brings(project: Project, mods: str) -> None:
         "6:19: the image, its mods and the volumes do not contain the chat template x.jinja; add it with a mod"
     ]
     assert notes == []
+
+
+@pytest.mark.parametrize(
+    "step", ["cat > /t/x.jinja <<'E'\nhello\nE", "curl -fo /t/x.jinja https://h/x", "cp a /t/x.jinja"]
+)
+def test_a_template_that_the_command_makes(project: Project, step: str) -> None:
+    served = "vllm serve Org/M --chat-template \\\n    /t/x.jinja"
+    for before, count in ((step, 0), ("true", 1)):
+        lines = "\n  ".join([*before.splitlines(), served])
+        loaded = load(project, f"{HEAD}command: |\n  {lines}\n")
+        facts = recipe_problems.image_facts(project, loaded)
+        wrong, told = recipe_problems.find_launch_problems(loaded, command.render_command(loaded, {}), facts)
+        assert ["template /t/x.jinja" in each.message for each in (*wrong, *told)] == [True] * count
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import shutil
+import signal
 import subprocess
-import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -145,12 +148,8 @@ def test_the_shipped_definition_is_killed_in_the_middle_and_gives_the_same_bytes
         content == safetensors_files.content(name, dtype, shape) for name, (dtype, shape, content) in read.items()
     )
 
-    root = str(projects.REPOSITORY_ROOT)
-    project, folder = str(other.project.root), str(other.folder)
-    script = KILLED.format(root=root, function="conversion.BuildJournal.add", project=project, folder=folder)
     for _ in range(2):
-        done = subprocess.run([sys.executable, "-c", script, "2"], capture_output=True, text=True)
-        assert done.returncode == -9, done.stderr
+        assert killed(other, conversion.BuildJournal, "add", 2)
         assert not other.project.checkpoints_lock.exists()
     again = other.build()
     # The folders of the sources are part of what names a result, and of its card.
@@ -203,54 +202,48 @@ def test_a_build_goes_on_after_a_failure_at_every_file(
     assert made.contents(result.folder) == expected
 
 
-KILLED = """
-import os, sys
-sys.path.insert(0, {root!r})
-from builder.lab.checkpoints import conversion
-from tests.lab.checkpoints.made import Kitchen
-from builder.base.project import Project
-from pathlib import Path
-count, real = 0, {function}
-def die(*arguments, **options):
-    global count
-    count += 1
-    if count == int(sys.argv[1]):
-        os.kill(os.getpid(), 9)
-    return real(*arguments, **options)
-{function} = die
-Kitchen(Project(Path({project!r})), Path({folder!r})).build()
-"""
+def killed(kitchen: Kitchen, owner: Any, function: str, number: int) -> bool:
+    """Builds in a process that ends by a kill where it calls the function for that time; false if it calls it less."""
+    child = os.fork()
+    if not child:
+        try:
+            real, calls = getattr(owner, function), itertools.count(1)
+
+            def die(*arguments: Any, **options: Any) -> Any:
+                if next(calls) == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return real(*arguments, **options)
+
+            setattr(owner, function, die)
+            kitchen.build()
+            os._exit(0)
+        except BaseException:  # noqa: BLE001  # a child that returned would run the rest of the tests
+            traceback.print_exc()
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert status in (0, signal.SIGKILL)
+    return status == signal.SIGKILL
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "function",
-    ["conversion.BuildJournal.add", "conversion._read_into", "Path.replace", "Path.rename"],
-)
-def test_a_kill_at_every_place_leaves_the_same_bytes(making_kitchen: Kitchen, function: str) -> None:
+def test_a_kill_at_every_place_leaves_the_same_bytes(making_kitchen: Kitchen) -> None:
     expected = making_kitchen.build()
     contents = made.contents(expected.folder)
     lock = making_kitchen.project.checkpoints_lock.read_bytes()
-    root = str(projects.REPOSITORY_ROOT)
-    script = KILLED.format(
-        root=root, function=function, project=str(making_kitchen.project.root), folder=str(making_kitchen.folder)
-    )
-    subprocess.run(["rm", "-rf", str(making_kitchen.cache)], check=True)
-    making_kitchen.project.checkpoints_lock.unlink()
-    kills = 0
-    for number in range(1, 200):
-        done = subprocess.run([sys.executable, "-c", script, str(number)], capture_output=True, text=True)
-        if done.returncode == 0:
-            break
-        assert done.returncode == -9, done.stderr
-        kills += 1
-        snapshots = making_kitchen.cache / "snapshots"
-        for snapshot in snapshots.iterdir() if snapshots.is_dir() else ():
-            assert made.contents(snapshot) == contents  # a name is there with all of it, or not at all
-    assert kills
-    assert making_kitchen.build().name == expected.name
-    assert made.contents(expected.folder) == contents
-    assert making_kitchen.project.checkpoints_lock.read_bytes() == lock
+    snapshots = making_kitchen.cache / "snapshots"
+    places = [(conversion.BuildJournal, "add"), (conversion, "_read_into"), (Path, "replace"), (Path, "rename")]
+    for owner, function in places:
+        shutil.rmtree(making_kitchen.cache)
+        making_kitchen.project.checkpoints_lock.unlink()
+        kills = 0
+        while killed(making_kitchen, owner, function, kills + 1):
+            kills += 1
+            for snapshot in snapshots.iterdir() if snapshots.is_dir() else ():
+                assert made.contents(snapshot) == contents  # a name is there with all of it, or not at all
+        assert 0 < kills < 200, function
+        assert making_kitchen.build().name == expected.name
+        assert made.contents(expected.folder) == contents
+        assert making_kitchen.project.checkpoints_lock.read_bytes() == lock
 
 
 def test_what_a_build_left_that_was_killed_after_its_record_goes(

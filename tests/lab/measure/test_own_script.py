@@ -237,6 +237,13 @@ def test_another_file_in_the_folder_is_another_probe(project: Project) -> None:
     assert configuration.load_probe(project, "mine").digest != before
 
 
+def test_a_link_to_itself_is_a_problem_of_the_probe(project: Project) -> None:
+    write(project, "pass")
+    (project.root / "probes/mine/loop").symlink_to("loop")
+    with pytest.raises(FileProblemsError, match="loop cannot be read: not a regular file"):
+        configuration.load_probe(project, "mine")
+
+
 def test_probes_are_named_and_checked(project: Project, tmp_path: Path) -> None:
     write(project, "pass")
     assert configuration.probe_names(project) == ("mine",)

@@ -1,8 +1,8 @@
-"""What vLLM's own loader makes of a made checkpoint: run inside an image, `python load_checkpoint.py FOLDER`.
+"""What vLLM's own loader makes of made checkpoints: run inside an image, `python load_checkpoint.py FOLDER...`.
 
-Reads each tensor as vLLM does to serve the folder. Builds Qwen3.5 and the model that predicts its further tokens, and
-loads both. Prints as JSON the digest of each tensor, the parameters that the checkpoint did not fill, and the layers
-that hold FP8 scales. No network.
+Reads each tensor as vLLM does to serve a folder. Builds Qwen3.5 and the model that predicts its further tokens from the
+first folder, and loads both. Prints as JSON the digest of each tensor of each folder, the parameters that no tensor
+filled, and the layers that hold FP8 scales. No network.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ def loaded(folder: Path, read: dict[str, torch.Tensor]) -> dict[str, Any]:
     return found
 
 
-def main(folder: Path) -> int:
-    read = weights(folder)
-    answer = {"tensors": {name: digest(tensor) for name, tensor in read.items()}, **loaded(folder, read)}
-    sys.stdout.write("\n" + json.dumps(answer) + "\n")
+def main(folders: list[Path]) -> int:
+    read = [weights(folder) for folder in folders]
+    tensors = [{name: digest(tensor) for name, tensor in each.items()} for each in read]
+    sys.stdout.write("\n" + json.dumps({"tensors": tensors, **loaded(folders[0], read[0])}) + "\n")
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(Path(sys.argv[1])))
+    raise SystemExit(main([Path(argument) for argument in sys.argv[1:]]))

@@ -64,27 +64,26 @@ def config() -> dict[str, Any]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("listed", [safetensors_files.INT4_FILES, (*safetensors_files.INT4_FILES, "extra")])
-def test_vllm_loads_every_weight_of_it(
-    endpoint: Endpoint, cpu: CpuImages, tmp_path: Path, listed: tuple[str, ...]
-) -> None:
-    kitchen = made.kitchen(
-        tmp_path / "kitchen", SIZE, [name.replace("extra", safetensors_files.EXTRA) for name in listed]
-    )
-    (kitchen.folder / "int4/config.json").write_text(json.dumps(config()))
-    kitchen.define(output=f"{{folder: {tmp_path}/out}}")
-    result = kitchen.build()
-    argv = ["python3", "/here/load_checkpoint.py", "/checkpoint"]
-    found = cpu_image.answer(endpoint, cpu.modded, argv, {HERE: "/here", result.folder: "/checkpoint"})
+def test_vllm_loads_every_weight_of_it(endpoint: Endpoint, cpu: CpuImages, tmp_path: Path) -> None:
+    """The models are built once: both checkpoints have the same configuration, and must have the same tensors."""
+    folders: dict[Path, str] = {}
+    for name, more in (("listed", ()), ("extra", (safetensors_files.EXTRA,))):
+        kitchen = made.kitchen(tmp_path / name, SIZE, [*safetensors_files.INT4_FILES, *more])
+        (kitchen.folder / "int4/config.json").write_text(json.dumps(config()))
+        kitchen.define(output=f"{{folder: {tmp_path}/out-{name}}}")
+        folders[kitchen.build().folder] = f"/{name}"
+    argv = ["python3", "/here/load_checkpoint.py", *folders.values()]
+    found = cpu_image.answer(endpoint, cpu.modded, argv, {HERE: "/here", **folders})
 
     expected = {name: entry for file in safetensors_files.int4(SIZE).values() for name, entry in file.items()}
     shared = [f"model.language_model.layers.{layer}.mlp.shared_expert" for layer in LAYERS]
     of_fp8 = {name: entry for file in safetensors_files.fp8(SIZE).values() for name, entry in file.items()}
     expected |= {name: entry for name, entry in of_fp8.items() if name.startswith(tuple(f"{each}." for each in shared))}
-    assert found["tensors"] == {
+    digests = {
         name: hashlib.sha256(safetensors_files.content(name, dtype, shape)).hexdigest()
         for name, (dtype, shape) in expected.items()
     }
+    assert found["tensors"] == [digests, digests]
     assert found["config"] == "HybridINCConfig"
     layers = [f"model.layers.{layer}.mlp" for layer in LAYERS]
     # On a CPU vLLM has no method for INT4 experts.

@@ -101,6 +101,40 @@ def test_no_filter_that_a_checkout_names_itself_is_run(
         git(checkout, "config", "filter.mine.clean", "sed s/secret/cleaned/")  # as by `git lfs install --local`
 
 
+def test_no_program_that_a_submodule_names_is_run(checkout: Path, tmp_path: Path) -> None:
+    inner, marker = made_submodule(checkout, tmp_path), tmp_path / "ran"
+    deep = made_submodule(inner, tmp_path)
+    git(checkout, "add", "inner")
+    git(checkout, "commit", "--quiet", "--message", "a deeper submodule")
+    for each in (inner, deep):
+        program = f"touch {marker}; cat"
+        git(each, "config", "core.fsmonitor", program)
+        git(each, "config", "filter.theirs.clean", program)
+        git(each, "config", "filter.theirs=more.clean", program)
+        attributes = Path(git(each, "rev-parse", "--absolute-git-dir"), "info/attributes")
+        projects.write(attributes, "a.py filter=theirs\nb.py filter=theirs=more\n")
+        for name in ("a.py", "b.py"):
+            os.utime(each / name, (4e9, 4e9))
+    git(checkout, "status")
+    assert marker.exists()
+    marker.unlink()
+    assert foreign_files.read_checkout(checkout)[1] == b""
+    assert not marker.exists()
+
+
+def made_submodule(outer: Path, tmp_path: Path) -> Path:
+    """A submodule ``inner`` of ``outer``, which is committed there."""
+    other = tmp_path / f"other-{outer.name}"
+    projects.write(other / "a.py", "1\n")
+    projects.write(other / "b.py", "1\n")
+    git(other, "init", "--quiet")
+    git(other, "add", ".")
+    git(other, "commit", "--quiet", "--message", "the first")
+    git(outer, "submodule", "--quiet", "add", str(other), "inner")
+    git(outer, "commit", "--quiet", "--message", "a submodule")
+    return outer / "inner"
+
+
 def test_without_git_no_reason_is_promised(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("builder.sources.git.which", lambda _: None)
     with pytest.raises(SourceError, match="is not a git checkout with a commit$"):
@@ -116,18 +150,12 @@ def test_a_shallow_clone_cannot_serve_its_commit(checkout: Path, tmp_path: Path)
 
 
 def test_a_submodule_or_another_repository_inside_has_to_be_as_it_was_committed(checkout: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    projects.write(other / "a.py", "1\n")
-    git(other, "init", "--quiet")
-    git(other, "add", ".")
-    git(other, "commit", "--quiet", "--message", "the first")
-    git(checkout, "submodule", "--quiet", "add", str(other), "inner")
-    git(checkout, "commit", "--quiet", "--message", "a submodule")
+    inner = made_submodule(checkout, tmp_path)
     assert foreign_files.read_checkout(checkout)[1] == b""
-    projects.write(checkout / "inner/a.py", "2\n")
+    projects.write(inner / "a.py", "2\n")
     with pytest.raises(SourceError, match="differs from its commit: inner"):
         foreign_files.read_checkout(checkout)
-    git(checkout / "inner", "commit", "--quiet", "--all", "--message", "moved")
+    git(inner, "commit", "--quiet", "--all", "--message", "moved")
     with pytest.raises(SourceError, match="differs from its commit: inner"):
         foreign_files.read_checkout(checkout)
 

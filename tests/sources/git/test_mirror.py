@@ -320,11 +320,23 @@ def test_a_file_is_read_as_it_was_and_only_once_fetched(vllm: Vllm) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "path", ["nothing.txt", "vllm", "requirements/", "*", "../VERSION", "/etc/passwd", "vllm/../../x"]
-)
-def test_what_is_no_file_there_is_none(vllm: Vllm, path: str) -> None:
-    assert mirror.read_files(vllm.source, vllm.history.main, [path]).get(path) is None
+def test_one_git_reads_all_files_byte_for_byte(vllm: Vllm) -> None:
+    files = {"empty": b"", "again": b"", "lines": b"a\n\nb", "bytes": bytes(range(256)), "large": b"x\n" * 100_000}
+    commit = vllm.history.repository.commit("refs/heads/main", "Files", files)
+    assert mirror.read_files(vllm.source, commit, files) == files
+    tree = vllm.git("rev-parse", f"{commit}^{{tree}}")
+    with pytest.raises(DamagedError, match=f"{tree} is tree"):
+        mirror.read_blobs(vllm.source, [tree])
+    with pytest.raises(DamagedError, match="damaged"):
+        mirror.read_blobs(vllm.source, ["1" * 40])
+
+
+@pytest.mark.slow
+def test_what_is_no_file_there_is_none(vllm: Vllm) -> None:
+    paths = ["nothing.txt", "vllm", "requirements/", "*", "../VERSION", "/etc/passwd", "vllm/../../x"]
+    assert mirror.read_files(vllm.source, vllm.history.main, paths) == {}
+    for path in paths:
+        assert mirror.read_files(vllm.source, vllm.history.main, [path]) == {}, path
 
 
 @pytest.mark.slow
@@ -689,15 +701,9 @@ def test_setuptools_scm_makes_the_same_version(tmp_path: Path) -> None:
 
 def add(repository: Repository, entries: dict[str, tuple[str, str]]) -> str:
     """A commit on main with entries of any mode: path -> mode, and content or (for a submodule) commit."""
-    commit = repository.commit("refs/heads/main", "Start", {})
-    lines = ""
-    for path, (mode, content) in entries.items():
-        name = content if mode == "160000" else repository.git("hash-object", "-w", "--stdin", given=content.encode())
-        lines += f"{mode} {name}\t{path}\n"
-    repository.git("update-index", "--index-info", given=lines.encode())
-    commit = repository.git("commit-tree", repository.git("write-tree"), "-p", commit, given=b"All of it")
-    repository.git("update-ref", "refs/heads/main", commit)
-    return commit
+    contents: dict[str, str | bytes | None] = {path: content for path, (_, content) in entries.items()}
+    modes = {path: mode for path, (mode, _) in entries.items()}
+    return repository.commit("refs/heads/main", "All of it", contents, modes=modes)
 
 
 def gitmodules(**urls: str) -> tuple[str, str]:
@@ -793,6 +799,47 @@ def test_a_submodule_that_cannot_be_had_is_said_and_keeps_the_tree_from_being_us
     assert any(line.startswith(said) for line in vllm.messages)
     with pytest.raises(SourceError):
         check_out(top, commit, tmp_path / "tree")
+
+
+@pytest.mark.slow
+def test_a_submodule_that_git_skips_is_not_fetched(vllm: Vllm, tmp_path: Path) -> None:
+    mode, text = gitmodules(x="/etc")
+    entries = {".gitmodules": (mode, f"{text}\tupdate = none\n"), "3rdparty/x": ("160000", "c" * 40)}
+    commit = add(make_repository(vllm.server.root / "top.git"), entries | {"t": ("100644", "top\n")})
+    top = mirror.locate(vllm.mirrors, f"{vllm.server.url}/top.git", vllm.messages.append)
+    preserve(top, commit)
+    assert not [line for line in vllm.messages if "submodule" in line]
+    check_out(top, commit, tmp_path / "tree")
+    assert written(tmp_path / "tree")["t"] == "top\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("link_at", ["3rdparty", "3rdparty/x"])
+def test_no_submodule_is_written_through_a_link(vllm: Vllm, tmp_path: Path, link_at: str) -> None:
+    """A tree that no git would write: a submodule, or its folder, has the same name as a link."""
+    inner = add(make_repository(vllm.server.root / "inner.git"), {"evil": ("100644", "evil\n")})
+    repository = make_repository(vllm.server.root / "top.git")
+    start = add(repository, {".gitmodules": gitmodules(x="../inner.git")})
+    outside = tmp_path / "outside"
+    (outside / "x").mkdir(parents=True)
+    link = repository.git("hash-object", "-w", "--stdin", given=str(outside).encode())
+    modules = repository.git("rev-parse", f"{start}:.gitmodules")
+    inside, top = [("160000", "x", inner)], [("100644", ".gitmodules", modules)]
+    (inside if "/" in link_at else top).append(("120000", Path(link_at).name, link))
+    top.insert(1, ("40000", "3rdparty", tree_of(repository, inside)))
+    commit = repository.git("commit-tree", tree_of(repository, top), "-m", "x")
+    repository.git("update-ref", "refs/heads/main", commit)
+    source = mirror.locate(vllm.mirrors, f"{vllm.server.url}/top.git")
+    preserve(source, commit)
+    with pytest.raises(UnsafePathError, match=f"tree/3rdparty/x leads out of .*, to {outside}"):
+        check_out(source, commit, tmp_path / "tree")
+    assert [path.name for path in outside.rglob("*")] == ["x"]
+
+
+def tree_of(repository: Repository, entries: list[tuple[str, str, str]]) -> str:
+    """A tree of these entries (mode, name, object), in this order, however odd."""
+    content = b"".join(f"{mode} {name}\0".encode() + bytes.fromhex(blob) for mode, name, blob in entries)
+    return repository.git("hash-object", "-w", "-t", "tree", "--stdin", "--literally", given=content)
 
 
 @pytest.mark.slow
