@@ -53,6 +53,8 @@ FOLDER = Path(__file__).with_name("conversations")
 # Nine characters: Mistral's template requires this length.
 _CALL_ID = "call{:05}"
 _OFFERED = ("weather",)
+# What `driver` does with a turn.
+_DRIVEN = ("tokens", "again", "begun", "quoted", "cut", "ends", "rewrite", "spelled")
 _LONG = re.compile(r"⟦(?P<size>[0-9]+) (?P<word>[a-z]+)⟧")
 
 
@@ -122,6 +124,8 @@ class Trip:
     rewrite: Sequence[str] = ()
     spelled: bool = False
     again: bool = False
+    begun: float = 0.0
+    quoted: float = 0.0
     ends: bool = False
     off: bool = False
     request: Json = field(default_factory=dict)
@@ -290,7 +294,7 @@ def _trip_question(trip: Trip, tool_parser: str, reasoning_parser: str) -> Quest
     more = {
         "reasoning": trip.reasoning,
         "thinks": "<think>" if reasoning_parser in _ALWAYS_THINKS else "",
-        **{key: getattr(trip, key) for key in ("tokens", "again", "cut", "ends", "rewrite", "spelled")},
+        **{key: getattr(trip, key) for key in _DRIVEN},
     }
     body |= {key: value for key, value in more.items() if value}
     return Question(f"turn/{trip.name}", trip, body)

@@ -235,6 +235,8 @@ def answer_turn(client: Client, wanted: Json) -> Json:
     if wanted.get("again") and (marks := THOUGHT.findall(client.decode(before[-PROMPT_END:]))):
         ids = [*client.encode(marks[-1]), *ids]
     text, ids = _otherwise(client, wanted, ids, after[end:])
+    quoted, begun = (int(len(ids) * wanted.get(key, 0)) for key in ("quoted", "begun"))
+    before, ids = [*ids[:quoted], *before, *ids[:begun]], ids[begun:]
     return {"text": text, **_parsed(client, {**wanted, "text": text}, before, ids)}
 
 

@@ -99,7 +99,7 @@ def test_a_later_turn_stands_after_others(parsers: tuple[str, str], roles: list[
     assert after[-1]["content"] == "At six."
 
 
-@pytest.mark.parametrize("key", ["rewrite", "spelled", "again", "cut", "ends"])
+@pytest.mark.parametrize("key", ["rewrite", "spelled", "again", "begun", "quoted", "cut", "ends"])
 def test_only_a_turn_that_is_written_otherwise_says_so(key: str) -> None:
     bodies = {each.name: each.body for each in conversations.questions("hermes", "qwen3") if each.kind == "turn"}
     otherwise = {f"turn/{trip.name}" for trip in conversations.trips() if getattr(trip, key)}

@@ -119,7 +119,8 @@ class Letters(driver.Client):
         return "".join(map(chr, ids))
 
     def parse(self, *given: Any, **_: Any) -> dict[str, Any]:
-        return {"content": self.decode(given[-1])}
+        _, prompt, ids = given
+        return {"content": self.decode(ids), "prompt": self.decode(prompt)}
 
     def parse_streamed(self, *given: Any, **_: Any) -> dict[str, Any]:
         _, _, pieces, ends = given
@@ -224,6 +225,17 @@ def test_a_model_may_begin_with_the_mark_that_the_prompt_ends_with() -> None:
     ]
     assert read == ["why</think>now", "<think>why</think>now"]
     assert read_letters("now", again=True)["text"] == "now"
+
+
+def test_a_prompt_may_contain_the_beginning_of_the_turn() -> None:
+    answer = read_letters("<think>why</think>", begun=0.5, cut=1.0)
+    assert answer["whole"] == {"content": "y</think>", "prompt": "user: x\nmodel: <think>wh"}
+    assert answer["streamed"]["one piece"]["content"] == "y</think>"
+
+
+def test_a_prompt_may_quote_the_beginning_of_the_turn() -> None:
+    answer = read_letters("<think>why</think>", quoted=0.4, cut=1.0)
+    assert answer["whole"] == {"content": "<think>why</think>", "prompt": "<think>user: x\nmodel: "}
 
 
 def test_a_stream_notes_what_each_of_its_pieces_had() -> None:

@@ -64,6 +64,8 @@ def test_parsers_are_proven_and_their_mutants_are_noticed(python: Path) -> None:
     table = dict(re.findall(r"(?m)^tool_parsers +(\S+) +(proven|not proven): ", done.stdout))
     assert {name for name, word in table.items() if word == "proven"} == {"hermes", "hy_v3", "longcat"}
     assert table["kimi_k2"] == "not proven"
-    found = re.search(r"noticed beside the number before: (\d) of 6 ", done.stdout)
+    # Each new turn reaches other lines, and so draws another sample: two thirds of those that a turn can show.
+    found = re.search(r"noticed beside the number before: \d of 6 .*\n.* can show: (\d) of (\d)", done.stdout)
     assert found, done.stdout
-    assert int(found[1]) >= 4
+    noticed, shown = map(int, found.groups())
+    assert 3 * noticed >= 2 * shown > 0, done.stdout
