@@ -15,6 +15,8 @@ BUG = 3
 """The exit code of any other exception."""
 INTERRUPTED = 130
 """The exit code after ^C or SIGTERM."""
+CLOSED_PIPE = 141
+"""The exit code if the reader of the output ended first, as ``head -1`` does; a shell gives the same to SIGPIPE."""
 
 
 class BuilderError(Exception):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder import commands
-from builder.base.errors import BUG, INTERRUPTED, BuilderError, SystemFailureError
+from builder.base.errors import BUG, CLOSED_PIPE, INTERRUPTED, BuilderError, SystemFailureError
 from builder.base.redaction import redacted
 from builder.base.words import did_you_mean, shell_word
 from builder.cli import output
@@ -295,6 +295,8 @@ def run_program(arguments: list[str]) -> int:
     except click.ClickException as error:
         output.print_usage_error(error)
         return 2
+    except SystemExit:  # click, if the reader of the output has ended
+        return CLOSED_PIPE
     except (OSError, MemoryError, RuntimeError) as error:
         if (failed := _report_system_failure(error)) is None:
             raise
@@ -341,7 +343,8 @@ def _report_system_failure(error: BaseException) -> int | None:
 
 def _report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     # Printing may itself raise an error of the system.
-    code = _report_system_failure(error)
+    is_closed = isinstance(error, BrokenPipeError) and error.filename == output.STREAM
+    code = CLOSED_PIPE if is_closed else _report_system_failure(error)
     with suppress(OSError):
         if code is None:
             report(kind, error, trace)

@@ -21,6 +21,7 @@ _FIXED = {
     0: "done",
     errors.BUG: "a bug; the message names a report to send",
     errors.INTERRUPTED: "interrupted with ^C or SIGTERM; unfinished work is undone",
+    errors.CLOSED_PIPE: "the program that reads the output ended first, as `head -1` does",
 }
 
 
