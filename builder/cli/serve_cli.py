@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import commands
-from builder.base import files, words
+from builder.base import words
 from builder.cli import mods_cli, output, progress
 from builder.cli.options import Context, json_and_context, names, pass_context, repeated, serve_request, serving_options
 from builder.cli.output import data, print_json, print_line, print_log, print_note, print_result, styled
@@ -49,8 +49,7 @@ def logs(
             raise click.UsageError("--report cannot be combined with --follow or --tail")
         name, text = commands.crash_report.crash_report(context.workspace(), what, node)
         if report != "-":
-            with files.named_by_user(Path(report)):
-                Path(report).write_text(text, encoding="utf-8")
+            commands.crash_report.write_report(Path(report), text)
             print_result(f"{report} contains the report on {name}; read the report before you post it")
             return
         lines: Iterable[str] = text.splitlines()

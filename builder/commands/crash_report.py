@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from builder.base import machine_record, redaction, words
+from builder.base import files, machine_record, redaction, words
 from builder.base.errors import BuilderError, EngineError, UsageError
 from builder.commands import why
 from builder.definitions import configuration, container
@@ -55,6 +55,12 @@ def crash_report(workspace: Workspace, text: str | None, node: str | None = None
         name, lines, ended = _of_file(workspace, text, node, failure)
     content = "\n".join([f"{name} {ended}", *_content(workspace, server, name, text, lines), ""])
     return name, redaction.anonymous(content, _names(workspace.project, workspace.environment))
+
+
+def write_report(path: Path, report: str) -> None:
+    """Raises UsageError if the file cannot be written, OSError for a full disk."""
+    with files.named_by_user(path):
+        path.write_text(report, encoding="utf-8")
 
 
 def _of_container(server: running.RunningServer, node: str | None) -> tuple[list[str], str]:

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING
 
 from builder import definitions
 from builder.base import files, processes, words
-from builder.base.errors import (
-    BuilderError,
-    ConflictError,
-    FileProblemsError,
-    NothingToDoError,
-    SourceError,
-    UsageError,
-)
+from builder.base.errors import ConflictError, FileProblemsError, NothingToDoError, SourceError, UsageError
 from builder.base.events import Message, Report, as_messages
 from builder.base.values import dataclass, replace
 from builder.building import mod_choice, mod_dry_run
@@ -33,6 +26,7 @@ from builder.plan import rules
 from builder.sources import git, mirror, patches, python
 
 if TYPE_CHECKING:
+    from builder.base.errors import BuilderError
     from builder.base.project import Project
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Mod
@@ -148,16 +142,15 @@ def check_mods(
     access = packages.Access(project, environ, as_messages(report))
     definitions = tuple(mod_choice.definitions(project).values())
 
-    def column(ref: tuple[str, str]) -> list[ModVerdict] | BuilderError:
+    def column(ref: tuple[str, str]) -> tuple[list[ModVerdict], list[BuilderError]]:
         try:
-            return _column(access, definitions, mods, *ref)
+            return _column(access, definitions, mods, *ref), []
         except (SourceError, UsageError) as error:
-            return error
+            return [], [error]
 
     columns = list(processes.in_parallel(column, parsed, _AT_ONCE))
-    raise_all([each for each in columns if isinstance(each, BuilderError)])
-    verdicts = (each for each in columns if not isinstance(each, BuilderError))
-    return tuple(verdict for row in zip(*verdicts, strict=True) for verdict in row)
+    raise_all([fault for _, faults in columns for fault in faults])
+    return tuple(verdict for row in zip(*(verdicts for verdicts, _ in columns), strict=True) for verdict in row)
 
 
 def raise_all(faults: Sequence[BuilderError]) -> None:
