@@ -151,8 +151,7 @@ def resolve_closure(
         if _NO_ROOM.search(messages):
             hint = "make room in uv's cache (~/.cache/uv, or UV_CACHE_DIR), or set UV_CACHE_DIR to a folder with room"
         message = f"the Python packages cannot be resolved for {platform}, Python {wants.version}:"
-        message = f"{message} {failure}\n{messages}" if failure else f"{message}\n{messages}"
-        raise SourceError(message, hint=hint)
+        raise SourceError(f"{message}{failure and f' {failure}'}\n{messages}", hint=hint)
     listed = lock["packages"]
     addresses = {package["name"]: package["wheels"][0]["url"] for package in listed if package.get("wheels")}
     effective = "" if as_of and undated is None else request.as_of

@@ -78,6 +78,11 @@ def published(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint) -> I
         registries.forget(endpoint, registry.address)
 
 
+def upstream_findings(builder: Command) -> str:
+    """What `doctor --upstream` prints, in one line."""
+    return " ".join(builder("doctor", "--upstream", code=None).stdout.split())
+
+
 def base_of(project: Project, base: str) -> None:
     """Gives the definition of a small project another base image."""
     path = project.root / "dockerfiles/small/image.yaml"
@@ -195,9 +200,9 @@ def test_a_base_that_vanished_is_taken_from_the_mirror(
         builder("lock", "small")
         assert f"copied to {copy}" in builder("mirror", "small").stdout
         assert "already copied to" in builder("mirror", f"{image}@2026-09-20").stdout
-        assert "ok" in builder("doctor", "--upstream", code=None).stdout
+        assert "ok" in upstream_findings(builder)
         registries.withdraw(theirs, NAME, digest)
-        upstream = " ".join(builder("doctor", "--upstream", code=None).stdout.split())
+        upstream = upstream_findings(builder)
         assert f"the base of small: the registry no longer has the image; a copy exists: {shown}" in upstream
         built = builder("build", "small")
         assert f"building on the copy {shown}" in " ".join(built.stderr.split())
@@ -225,9 +230,7 @@ def test_the_engine_s_copy_of_what_vanished_is_mirrored(
             base_of(small, f"{image}:20260921")
             builder("lock", "small")
             theirs.kill()
-            assert "this engine has the last known copy" in " ".join(
-                builder("doctor", "--upstream", code=None).stdout.split()
-            )
+            assert "this engine has the last known copy" in upstream_findings(builder)
             copied = " ".join(builder("mirror", f"{image}@{kept}").stderr.split())
             assert f"copying {image}@{kept} from this engine" in copied
             builder("mirror", f"{image}@{lost}", code=6 if place == "folder" else 1)
@@ -238,7 +241,7 @@ def test_the_engine_s_copy_of_what_vanished_is_mirrored(
 @pytest.mark.engine
 def test_a_registry_that_does_not_answer_is_no_reason_to_choose_another_image(small: Project, builder: Command) -> None:
     projects.add_recipe(small.root, "away", "127.0.0.1:9/none:1", "Org/Model-2B", [])
-    upstream = " ".join(builder("doctor", "--upstream", code=None).stdout.split())
+    upstream = upstream_findings(builder)
     assert "no copy is known → check the network" in upstream
     assert "choose another image" not in upstream
 
@@ -271,7 +274,7 @@ def test_what_exists_nowhere_but_here_is_in_the_list(
             builder("adopt", own, "--as", repository)
             assert only_here() == {f"{repository}:3"}
             registries.withdraw(theirs, NAME, digest)
-            upstream = " ".join(builder("doctor", "--upstream", code=None).stdout.split())
+            upstream = upstream_findings(builder)
             assert f"{repository}:1: this image exists only here" in upstream
             gone = f"{image}:20260920: the base of small, {repository}:1: the registry no longer has the image"
             assert gone in upstream
@@ -283,7 +286,7 @@ def test_what_exists_nowhere_but_here_is_in_the_list(
             theirs.kill()
             builder("mirror", f"{repository}:2")
             theirs.start()
-            builder("doctor", "--upstream", code=None)
+            upstream_findings(builder)
             assert only_here() == {f"{repository}:3"}
         finally:
             images.remove_image(endpoint, own)

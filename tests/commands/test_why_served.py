@@ -85,7 +85,8 @@ def test_the_report_of_a_start_that_failed(kitchen: Kitchen, tmp_path: Path) -> 
     run_command(kitchen.project, "logs", MODEL, "--report", str(file), environ=environ)
     assert file.read_text(encoding="utf-8").splitlines()[:2] == lines[:2]
     elsewhere = run_command(kitchen.project, "logs", "--report", "/none/x.md", code=2, environ=environ)
-    assert "/none/x.md cannot be written: No such file or directory" in elsewhere.stderr
+    hint = "name a file in an existing folder that you can write to"
+    assert f"/none/x.md cannot be written: No such file or directory\nwhat to do: {hint}" in elsewhere.stderr
 
 
 def why(kitchen: Kitchen, environ: dict[str, str]) -> dict[str, Any]:
