@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -24,10 +24,6 @@ from builder.definitions.recipe import Recipe
 from tests.definitions.recipes import recipe_texts
 from tests.serving.exports import settings
 from tests.serving.exports import settings as container_settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 NODES = [Node(f"spark{number}", "default", address=f"10.0.0.{number}") for number in (1, 2, 3, 4)]
 PLACE = ("--nnodes", "2", "--node-rank")
@@ -298,19 +294,33 @@ def start(port: int) -> Iterator[Start]:
         process.stdout.close()
 
 
-def joined(start: Start, code: str = SLEEP) -> tuple[Guarded, Guarded, Guarded]:
+def joined(start: Start, port: int, code: str = SLEEP) -> tuple[Guarded, Guarded, Guarded]:
     """A head and two further nodes that are connected."""
     further = start(1, code), start(2)
     head = start(0)
-    time.sleep(3)
+    connected(port, 2)
     assert [process.poll() for process in (head, *further)] == [None, None, None]
     return head, *further
 
 
+def connected(port: int, count: int) -> None:
+    """Waits until the head knows this number of nodes: it probes the connections to them, which the kernel lists with
+    a timer of kind 2 (proc_net_tcp.txt of the kernel's documentation).
+    """
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        rows = [row.split() for file in ("tcp", "tcp6") for row in Path("/proc/net", file).read_text().splitlines()[1:]]
+        established = [row for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "01"]
+        if sum(row[5].startswith("02:") for row in established) == count:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{count} nodes are not connected to the head at port {port}")
+
+
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_killed_node_ends_all_of_them(start: Start) -> None:
-    head, first, second = joined(start)
+def test_a_killed_node_ends_all_of_them(start: Start, port: int) -> None:
+    head, first, second = joined(start, port)
     os.killpg(first.pid, 9)
     for process in (head, second):
         assert process.wait(60) == 1
@@ -319,8 +329,8 @@ def test_a_killed_node_ends_all_of_them(start: Start) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_head_that_ends_ends_the_others(start: Start) -> None:
-    head, first, second = joined(start)
+def test_a_head_that_ends_ends_the_others(start: Start, port: int) -> None:
+    head, first, second = joined(start, port)
     head.terminate()
     assert head.wait(60) == 128 + 15
     assert (first.wait(60), second.wait(60)) == (1, 1)
@@ -328,27 +338,30 @@ def test_a_head_that_ends_ends_the_others(start: Start) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_command_that_ends_by_itself_gives_its_code(start: Start) -> None:
-    head, first, second = joined(start, "import time; time.sleep(4); raise SystemExit(7)")
+def test_a_command_that_ends_by_itself_gives_its_code(start: Start, port: int, tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    code = f"import os, time\nwhile not os.path.exists({str(end)!r}): time.sleep(0.05)\nraise SystemExit(7)"
+    head, first, second = joined(start, port, code)
+    end.touch()
     assert first.wait(60) == 7
     assert (head.wait(60), second.wait(60)) == (1, 1)
 
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_command_that_does_not_end_is_killed(start: Start) -> None:
+def test_a_command_that_does_not_end_is_killed(start: Start, port: int) -> None:
     stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
     first, head = start(1, stubborn), start(0)
-    time.sleep(3)
+    connected(port, 1)
     head.terminate()
     head.wait(60)
-    assert first.wait(40) == 1
+    assert first.wait(60) == 1
 
 
 @pytest.mark.long
 @pytest.mark.slow
 def test_strangers_end_nothing(start: Start, port: int) -> None:
-    head, first, _ = joined(start)
+    head, first, _ = joined(start, port)
     for greeting in (b"", b"GET / HTTP/1.0\r\n\r\n", b"other"):
         with socket.create_connection(("127.0.0.1", port)) as stranger:
             stranger.sendall(greeting)
@@ -358,18 +371,18 @@ def test_strangers_end_nothing(start: Start, port: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_nodes_wait_for_the_head_and_meet_again(start: Start) -> None:
-    head, first, second = joined(start)
+def test_nodes_wait_for_the_head_and_meet_again(start: Start, port: int) -> None:
+    head, first, second = joined(start, port)
     os.killpg(head.pid, 9)
     assert (first.wait(60), second.wait(60)) == (1, 1)
-    joined(start)
+    joined(start, port)
 
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_an_address_of_version_6(start: Start) -> None:
+def test_an_address_of_version_6(start: Start, port: int) -> None:
     first, head = start(1, address="::1"), start(0, address="::1")
-    time.sleep(3)
+    connected(port, 1)
     os.killpg(first.pid, 9)
     assert head.wait(60) == 1
 
