@@ -240,7 +240,7 @@ class _StoreHandler(_Handler):
             self.wfile.write(body[: self.hub.stall_after])
             self.wfile.flush()
             self.hub.stalled.set()
-            self.hub.over.wait(60)
+            self.hub.over.wait(600)
             self.close_connection = True
         elif self.hub.break_after is not None:
             self.wfile.write(body[: self.hub.break_after])

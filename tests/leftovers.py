@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-_GRACE = 5.0  # seconds for a stopped process to end
+_GRACE = 60.0  # seconds for a stopped process to end
 
 
 def processes() -> list[str]:

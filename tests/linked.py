@@ -180,7 +180,7 @@ def _serve_ssh(endpoint: Endpoint, made: Machine, image: str, folder: Path) -> N
 
 
 def _await_login(wrapper: Path, made: Machine) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while True:
         argv = [str(wrapper), made.address, "docker version"]
         done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""Fixtures: child processes of a test, and a folder that processes of other users may use."""
+"""Child processes of a test, a folder that processes of other users may use, and waits for what processes do."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import tempfile
+import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,42 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+BUSY = 120.0
+"""The seconds after which what does not happen never will, however busy the machine is."""
+
+GROWING = (1, 10, 60)
+"""Time limits, in seconds, for what has to do something before it is stopped: where it had not come to that, a test
+tries the next one."""
+
+
+def until(holds: Callable[[], object], what: str) -> None:
+    """Waits until ``holds`` is true. Fails the test if it never is; ``what`` says what should have happened."""
+    end = time.monotonic() + BUSY
+    while not holds():
+        assert time.monotonic() < end, f"not within {BUSY:g} seconds: {what}"
+        time.sleep(0.02)
+
+
+def await_lock_wait(process: int, count: int = 1) -> None:
+    """Waits until so many threads of a process wait for the lock of a file, which the kernel lists with an arrow
+    (proc_locks(5))."""
+
+    def waiting() -> bool:
+        rows = [row.split() for row in Path("/proc/locks").read_text(encoding="utf-8").splitlines()]
+        return sum(row[1] == "->" and row[5] == str(process) for row in rows) >= count
+
+    until(waiting, f"{count} threads of process {process} wait for a lock")
+
+
+def is_gone(process: int) -> bool:
+    """True if the process has ended, even if its parent has not yet heard of it."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state in {"Z", "X"}
 
 
 @pytest.fixture

@@ -327,7 +327,7 @@ def _pass_on(handler: BaseHTTPRequestHandler, front: Front, answer: http.client.
             handler.wfile.write(data[: max(half - sent, 0)])
             handler.wfile.flush()
             if fault == "stall":
-                front.released.wait(60)
+                front.released.wait(600)
             handler.close_connection = True
             return
         if fault == "slow":

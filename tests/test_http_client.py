@@ -60,7 +60,7 @@ def serving() -> Iterator[str]:
         thread.join()
 
 
-def fetched(url: str, *, largest: int = 1 << 20, seconds: float = 10.0, ca_file: Path | None = None) -> bytes:
+def fetched(url: str, *, largest: int = 1 << 20, seconds: float = 120.0, ca_file: Path | None = None) -> bytes:
     with http_client.following(ca_file) as client:
         answer = http_client.send(client, "GET", url, largest=largest, seconds=seconds)
         assert http_client.status(answer) == "200 OK"
@@ -117,5 +117,5 @@ def test_no_proxy_leads_to_a_server_that_is_near(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setenv("http_proxy", dead)
         with pytest.raises(NoAnswerError):
             fetched(url)
-        with http_client.near(5.0, {}) as client:
+        with http_client.near(120.0, {}) as client:
             assert http_client.send(client, "GET", url, largest=1 << 20).content == CONTENT

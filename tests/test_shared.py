@@ -14,7 +14,7 @@ import pytest
 
 from builder.engine import images
 from builder.engine.client import Endpoint
-from tests import leftovers, shared, stock
+from tests import leftovers, processes, shared, stock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,6 @@ def test_what_could_not_be_made_is_tried_again(own: Path) -> None:
 @pytest.mark.slow
 def test_whoever_is_alone_waits_for_the_others_and_is_not_overtaken(own: Path) -> None:
     order: list[str] = []
-    begun = threading.Event()
 
     def take(name: str, *, alone: bool) -> threading.Thread:
         def run() -> None:
@@ -76,16 +75,15 @@ def test_whoever_is_alone_waits_for_the_others_and_is_not_overtaken(own: Path) -
 
     with shared.turn(alone=False):
         beside = take("beside", alone=False)
-        beside.join(10)
+        beside.join(processes.BUSY)
         assert order == ["beside"]
         threads = [take("alone", alone=True)]
-        time.sleep(0.1)
+        processes.await_lock_wait(os.getpid())
         threads.append(take("later", alone=False))
-        time.sleep(0.1)
+        processes.await_lock_wait(os.getpid(), 2)
         assert order == ["beside"]
-        begun.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(processes.BUSY)
     assert order == ["beside", "alone", "later"]
 
 

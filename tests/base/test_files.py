@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ import pytest
 from builder.base import files
 from builder.base.errors import TransferError, UsageError
 from builder.base.files import LockHeldError, folder_locked, locked, open_locked_to_append
+from tests import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -276,30 +278,54 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / ".images.lock.writer"
 
 
-def hold(file: Path, seconds: float, ready: int) -> Callable[[], None]:
-    """Holds ``file`` that long, after one byte to the descriptor ``ready``."""
+@dataclass
+class Holder:
+    """A process that holds ``file`` by now, until it is told to let go or killed."""
 
-    def run() -> None:
-        with locked(file, wait_seconds=5, on_wait=None):
-            os.write(ready, b".")
-            time.sleep(seconds)
+    process: int
+    told: int
 
-    return run
+    def let_go(self) -> None:
+        """Returns once the file is free."""
+        os.close(self.told)
+        assert os.waitpid(self.process, 0)[1] == 0
 
 
-def start(fork: Fork, file: Path, seconds: float) -> int:
-    """A process that holds ``file`` by now."""
+def start(fork: Fork, file: Path) -> Holder:
     reader, writer = os.pipe()
-    child = fork(hold(file, seconds, writer))
+    end, told = os.pipe()
+
+    def hold() -> None:
+        os.close(told)
+        with locked(file):
+            os.write(writer, b".")
+            os.read(end, 1)
+
+    holder = Holder(fork(hold), told)
     os.read(reader, 1)
-    os.close(reader)
-    os.close(writer)
-    return child
+    for descriptor in (reader, writer, end):
+        os.close(descriptor)
+    return holder
+
+
+@dataclass
+class Clock:
+    """The clock of whoever waits: it stands still but for pauses, and tells what others do in these."""
+
+    others: Callable[[float], None]
+    now: float = 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.others(self.now)
 
 
 @pytest.mark.slow
 def test_whoever_waits_too_long_learns_who_holds_it(file: Path, fork: Fork) -> None:
-    child = start(fork, file, 30)
+    holder = start(fork, file)
     told: list[float] = []
     began = time.monotonic()
     with (
@@ -307,58 +333,59 @@ def test_whoever_waits_too_long_learns_who_holds_it(file: Path, fork: Fork) -> N
         locked(file, wait_seconds=0.6, on_wait=lambda: told.append(time.monotonic())),
     ):
         pytest.fail("held twice")
-    assert 0.6 <= time.monotonic() - began < 20
+    assert time.monotonic() - began >= 0.6
     assert len(told) == 1
     assert told[0] - began >= 0.3
-    assert raised.value.holder == child
+    assert raised.value.holder == holder.process
 
 
 def test_it_can_be_asked_without_waiting(file: Path, fork: Fork) -> None:
-    start(fork, file, 30)
+    start(fork, file)
     with pytest.raises(LockHeldError), locked(file, wait_seconds=0, on_wait=None):
         pytest.fail("held twice")
 
 
 @pytest.mark.slow
 def test_it_goes_on_as_soon_as_it_is_free(file: Path, fork: Fork) -> None:
-    start(fork, file, 0.5)
+    holder = start(fork, file)
     told: list[str] = []
-    with locked(file, wait_seconds=30, on_wait=lambda: told.append("waiting")):
+
+    def let_go() -> None:
+        told.append("waiting")
+        holder.let_go()
+
+    with locked(file, wait_seconds=300, on_wait=let_go):
         assert file.read_text() == f"{os.getpid()}\n"
     assert told == ["waiting"]
 
 
-@pytest.mark.slow
-def test_of_many_that_take_turns_each_is_waited_for(file: Path, fork: Fork) -> None:
-    reader, writer = os.pipe()
+def test_of_many_that_take_turns_each_is_waited_for(file: Path, fork: Fork, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = start(fork, file)
 
-    def take_turns() -> None:
-        """Holds the file all the time, so that nobody gets in between, in the name of one process after the other."""
-        with locked(file, wait_seconds=5, on_wait=None):
-            os.write(writer, b".")
-            for process in range(1001, 1008):
-                file.write_text(f"{process}\n")
-                time.sleep(0.5)
+    def take_turns(now: float) -> None:
+        """One process holds the file all the time, in the name of one after the other, so that none gets between."""
+        if now < 3.5:
+            file.write_text(f"{1001 + int(now / 0.5)}\n")
+        else:
+            holder.let_go()
 
-    fork(take_turns)
-    os.read(reader, 1)
-    began = time.monotonic()
+    clock = Clock(take_turns)
+    monkeypatch.setattr(files, "time", clock)
     with locked(file, wait_seconds=2.5, on_wait=None):
-        assert time.monotonic() - began > 2.5
-    os.close(reader)
-    os.close(writer)
+        assert clock.now >= 3.5
 
 
-def test_nobody_is_told_of_a_moment(file: Path, fork: Fork) -> None:
-    start(fork, file, 0.05)
+def test_nobody_is_told_of_a_moment(file: Path, fork: Fork, monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = start(fork, file)
+    monkeypatch.setattr(files, "time", Clock(lambda now: holder.let_go() if now >= 0.05 else None))
     with locked(file, wait_seconds=30, on_wait=lambda: pytest.fail("told")):
         pass
 
 
 def test_a_killed_holder_lets_go(file: Path, fork: Fork) -> None:
-    child = start(fork, file, 30)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    holder = start(fork, file)
+    os.kill(holder.process, signal.SIGKILL)
+    os.waitpid(holder.process, 0)
     with locked(file, wait_seconds=1, on_wait=lambda: pytest.fail("told")):
         pass
 
@@ -426,11 +453,15 @@ def test_a_link_is_not_followed(tmp_path: Path, file: Path) -> None:
     assert not Path(tmp_path / "other").exists()
 
 
-@pytest.mark.slow
-def test_without_a_limit_it_waits_for_as_long_as_it_takes(file: Path, fork: Fork) -> None:
-    start(fork, file, 0.2)
+def test_without_a_limit_it_waits_for_as_long_as_it_takes(
+    file: Path, fork: Fork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = start(fork, file)
+    clock = Clock(lambda now: holder.let_go() if now >= 100_000 else None)
+    monkeypatch.setattr(files, "time", clock)
+    monkeypatch.setattr(files, "_LONGEST_PAUSE", 10_000)
     with locked(file):
-        pass
+        assert clock.now >= 100_000
 
 
 def test_a_folder_is_held_under_whatever_name_it_has(tmp_path: Path, fork: Fork) -> None:
@@ -467,7 +498,7 @@ def test_whoever_waited_for_a_file_that_is_gone_opens_the_next(file: Path, fork:
     child = fork(wait)  # before the file is opened: what a child inherits it holds, too
     descriptor = open_locked_to_append(file)
     os.write(come, b".")
-    time.sleep(0.2)
+    processes.await_lock_wait(child)
     if end == "renamed":
         file.rename(file.with_name("whole"))
     else:

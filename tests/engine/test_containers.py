@@ -14,6 +14,7 @@ import pytest
 from builder.base.errors import BuildFailedError, ImageStateError
 from builder.engine import client, containers
 from builder.engine.client import Endpoint
+from tests import processes
 from tests.engine.conftest import Build
 
 pytestmark = pytest.mark.engine
@@ -32,13 +33,13 @@ def left(endpoint: Endpoint, label: str) -> list[str]:
 def test_commands_run_and_nothing_is_left(endpoint: Endpoint, repository: str, image: str) -> None:
     with containers.running(endpoint, image, labels={repository: "yes"}, workdir="/usr") as container:
         assert left(endpoint, f"{repository}=yes") == [container.id]
-        assert container.run(["pwd"], timeout=20) == containers.ExecResult(0, "/usr\n")
-        result = container.run(["sh", "-c", 'echo "$X"; echo grün >&2; exit 3'], timeout=20, env={"X": "a b\nc"})
+        assert container.run(["pwd"], timeout=120) == containers.ExecResult(0, "/usr\n")
+        result = container.run(["sh", "-c", 'echo "$X"; echo grün >&2; exit 3'], timeout=120, env={"X": "a b\nc"})
         assert result.exit_code == 3
         assert "a b\nc\n" in result.output
         assert "grün\n" in result.output
-        assert container.run(["nonesuch"], timeout=20).exit_code in {126, 127}
-        long = container.run(["seq", "200000"], timeout=60).output
+        assert container.run(["nonesuch"], timeout=120).exit_code in {126, 127}
+        long = container.run(["seq", "200000"], timeout=120).output
         assert long.splitlines()[-1] == "200000"
         assert len(long.splitlines()) == 200_000
     assert left(endpoint, repository) == []
@@ -46,24 +47,28 @@ def test_commands_run_and_nothing_is_left(endpoint: Endpoint, repository: str, i
 
 def test_no_network(endpoint: Endpoint, repository: str, image: str) -> None:
     with containers.running(endpoint, image, labels={repository: ""}) as container:
-        assert container.run(["ls", "/sys/class/net"], timeout=20).output.split() == ["lo"]
+        assert container.run(["ls", "/sys/class/net"], timeout=120).output.split() == ["lo"]
 
 
 def test_the_working_directory_is_the_images(endpoint: Endpoint, repository: str, image: str) -> None:
     with containers.running(endpoint, image, labels={repository: ""}) as container:
-        assert container.run(["pwd"], timeout=20).output == "/tmp\n"
+        assert container.run(["pwd"], timeout=120).output == "/tmp\n"
 
 
 @pytest.mark.long
 def test_the_time_limit_holds(endpoint: Endpoint, repository: str, image: str) -> None:
     began = time.monotonic()
-    with (
-        pytest.raises(BuildFailedError, match=r"did not end within 4 seconds and was stopped\nbegun") as caught,
-        containers.running(endpoint, image, labels={repository: ""}) as container,
-    ):
-        container.run(["sh", "-c", "echo begun; sleep 600"], timeout=4)
+    for seconds in processes.GROWING:
+        with (
+            pytest.raises(BuildFailedError, match=f"did not end within {seconds} seconds and was stopped") as caught,
+            containers.running(endpoint, image, labels={repository: ""}) as container,
+        ):
+            container.run(["sh", "-c", "echo begun; sleep 600"], timeout=seconds)
+        if "begun" in str(caught.value):
+            break
+    assert str(caught.value).endswith("was stopped\nbegun")
     assert caught.value.exit_code == 6
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 400
     assert left(endpoint, repository) == []
 
 
@@ -79,20 +84,20 @@ def test_what_an_image_of_a_stranger_may_take_is_limited(
     """Of memory, processes and output; whatever is beyond ends in the container, and this process holds none of it."""
     with containers.running(endpoint, image, labels={repository: ""}, memory=64 << 20) as container:
         eats = "x=$(head -c 300000000 /dev/zero | tr '\\0' a); echo done"
-        killed = container.run(["sh", "-c", eats], timeout=60)
+        killed = container.run(["sh", "-c", eats], timeout=120)
         assert (killed.exit_code != 0, "done" in killed.output) == (True, False)
         limits = client.request(endpoint, "GET", f"/containers/{container.id}/json")["HostConfig"]
         assert (limits["Memory"], limits["MemorySwap"], limits["PidsLimit"]) == (64 << 20, 64 << 20, 4096)
     monkeypatch.setattr(containers, "_MOST_PROCESSES", 50)
     with containers.running(endpoint, image, labels={repository: ""}) as container:
         forks = "for i in $(seq 200); do sleep 30 & done; echo done"
-        assert "done" not in container.run(["sh", "-c", forks], timeout=60).output
+        assert "done" not in container.run(["sh", "-c", forks], timeout=120).output
     monkeypatch.setattr(containers, "_LARGEST_OUTPUT", 1 << 20)
     with (
         pytest.raises(BuildFailedError, match="wrote more than 1 MiB and was stopped"),
         containers.running(endpoint, image, labels={repository: ""}) as container,
     ):
-        container.run(["yes"], timeout=60)
+        container.run(["yes"], timeout=120)
     assert left(endpoint, repository) == []
 
 
@@ -146,7 +151,7 @@ def test_ending_by_signal(
         assert child.stdout
         assert child.stdout.readline().strip() in left(endpoint, repository)
         child.send_signal(number)
-        child.wait(timeout=30)
+        child.wait(timeout=120)
     assert len(left(endpoint, repository)) == remaining
     assert containers.remove_labelled(endpoint, repository) == remaining
 
@@ -155,6 +160,6 @@ def test_over_tcp(endpoint: Endpoint, repository: str, image: str, tcp: str) -> 
     from dataclasses import replace
 
     with containers.running(replace(endpoint, host=tcp), image, labels={repository: ""}) as container:
-        assert container.run(["sh", "-c", "echo out; exit 4"], timeout=20) == containers.ExecResult(4, "out\n")
+        assert container.run(["sh", "-c", "echo out; exit 4"], timeout=120) == containers.ExecResult(4, "out\n")
         with pytest.raises(BuildFailedError):
             container.run(["sleep", "600"], timeout=1)

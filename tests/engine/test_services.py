@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from builder.base.errors import ConflictError, EngineError, ImageStateError
 from builder.engine import containers
 from builder.engine.client import Endpoint, EngineHTTPError
 from builder.engine.containers import Service
+from tests import processes
 from tests.conftest import BASE
 
 pytestmark = pytest.mark.engine
@@ -30,13 +30,13 @@ def made(endpoint: Endpoint, name: str, script: str, *, restart: str = "no", **m
 
 
 def ended(endpoint: Endpoint, service: Service) -> Service:
-    for _ in range(300):
+    def found() -> Service:
         current = containers.find_container(endpoint, service.id)
         assert current is not None
-        if current.status == "exited":
-            return current
-        time.sleep(0.05)
-    raise AssertionError("it never ended")
+        return current
+
+    processes.until(lambda: found().status == "exited", "the container ended")
+    return found()
 
 
 def test_from_its_making_to_its_end(endpoint: Endpoint, repository: str) -> None:

@@ -587,7 +587,7 @@ def test_a_writer_that_waits_too_long_learns_who_writes(path: Path, fork: Fork) 
     def write_for_long() -> None:
         with writing(path):
             os.write(ready, b".")
-            time.sleep(30)
+            time.sleep(600)
 
     child = fork(write_for_long)
     os.read(reader, 1)
@@ -668,7 +668,7 @@ def bump(path: Path, times: int, make_image: Callable[..., NumberedImage]) -> Ca
 
     def run() -> None:
         for _ in range(times):
-            with writing(path, wait_seconds=60) as transaction:
+            with writing(path, wait_seconds=600) as transaction:
                 repository = transaction.lock.images.get("counted", Repository())
                 image = make_image(repository.next, note=str(os.getpid()))
                 numbers = {**repository.numbers, repository.next: image}

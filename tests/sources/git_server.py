@@ -157,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content[: self.trouble.stall_after])
             self.wfile.flush()
             self.trouble.stalled.set()
-            self.trouble.over.wait(60)
+            self.trouble.over.wait(600)
             self.close_connection = True
             return
         with suppress(BrokenPipeError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-import time
 from typing import TYPE_CHECKING, BinaryIO
 
 import huggingface_hub.file_download
@@ -13,6 +12,7 @@ import pytest
 
 from builder.base.files import open_locked_to_append
 from builder.sources import hub
+from tests import processes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,13 +36,12 @@ def downloads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def download(folder: Path) -> threading.Thread:
-    """A download that has found the file locked by now."""
+    """A download in a thread."""
     link = folder / "snapshots/commit/file"
     no_settings: dict[str, str] = {}
     arguments = (no_settings, "http://none/", len(CONTENT), folder / "blobs" / BLOB, link, lambda _: None)
     thread = threading.Thread(target=hub.download_file, args=arguments, daemon=True)
     thread.start()
-    time.sleep(0.2)
     return thread
 
 
@@ -60,7 +59,7 @@ def partial(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_a_part_that_is_there_is_continued(tmp_path: Path, partial: Path, downloads: list[int]) -> None:
     partial.write_bytes(CONTENT[:3])
-    download(tmp_path).join(10)
+    download(tmp_path).join(processes.BUSY)
     assert downloads == [3]
     assert finished(tmp_path)
 
@@ -68,7 +67,7 @@ def test_a_part_that_is_there_is_continued(tmp_path: Path, partial: Path, downlo
 @pytest.mark.slow
 def test_a_part_that_is_too_long_begins_anew(tmp_path: Path, partial: Path, downloads: list[int]) -> None:
     partial.write_bytes(b"much more than the hub lists")
-    download(tmp_path).join(10)
+    download(tmp_path).join(processes.BUSY)
     assert downloads == [0]
     assert finished(tmp_path)
 
@@ -77,10 +76,11 @@ def test_a_part_that_is_too_long_begins_anew(tmp_path: Path, partial: Path, down
 def test_the_second_takes_what_the_first_downloaded(tmp_path: Path, partial: Path, downloads: list[int]) -> None:
     first = open_locked_to_append(partial)
     second = download(tmp_path)
+    processes.await_lock_wait(os.getpid())
     os.write(first, CONTENT)
     partial.rename(partial.with_name(BLOB))
     os.close(first)
-    second.join(10)
+    second.join(processes.BUSY)
     assert downloads == []
     assert finished(tmp_path)
 
@@ -91,9 +91,10 @@ def test_the_second_begins_anew_where_the_first_removed_what_it_got(
 ) -> None:
     first = open_locked_to_append(partial)
     second = download(tmp_path)
+    processes.await_lock_wait(os.getpid())
     os.write(first, b"other content")
     partial.unlink()
     os.close(first)
-    second.join(10)
+    second.join(processes.BUSY)
     assert downloads == [0]
     assert finished(tmp_path)

@@ -41,14 +41,14 @@ def _short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_client, "PIECE_SECONDS", 0.5)
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(300)
 def test_a_look_up_ends() -> None:
     with _silent_after(b"") as environ, pytest.raises(SourceError, match="does not answer: .*timed out") as caught:
         hub.find_snapshot(environ, "test/model", "main")
     assert "check the network, HTTPS_PROXY and HF_ENDPOINT" in str(caught.value.hint)
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("begun", [b"", _BEGUN], ids=["nothing", "a part"])
 def test_the_read_of_a_part_of_a_file_ends(begun: bytes) -> None:
     snapshot = hub.Snapshot("test/model", "main", _COMMIT, ())

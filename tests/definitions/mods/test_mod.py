@@ -775,9 +775,9 @@ def test_ordinary_scripts_are_taken_for_no_such_thing(tmp_path: Path, script: st
 
 
 def test_a_long_script_is_read_at_once(tmp_path: Path) -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     facts(tmp_path, "systemctl " * 20_000 + "\n" + "echo a$b " * 20_000 + "|\n" + "git -c x " * 20_000 + "\n")
-    assert time.monotonic() - began < 10
+    assert time.thread_time() - began < 10
 
 
 @pytest.mark.parametrize("packing", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])

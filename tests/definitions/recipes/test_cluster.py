@@ -130,7 +130,7 @@ def test_the_head_of_ray_serves_once_ray_answers(tmp_path: Path) -> None:
     head, worker = cluster.cluster_of(recipe, {}, (), NODES[:2], "ray").members
     programs = {
         "ray": 'echo "ray $*" >> log\n[ "$1" = start ] && exec sleep 60\n[ "$(grep -c status log)" -ge 3 ]',
-        "vllm": 'printf "%s|" "$@" >> log; kill $(pgrep -P "$$")',
+        "vllm": 'until grep -q "ray start" log; do sleep 1; done; printf "%s|" "$@" >> log; kill $(pgrep -P "$$")',
         "sleep": 'exec /bin/sleep "$([ "$1" = 60 ] && echo 60 || echo 0)"',
     }
     for name, text in programs.items():
@@ -139,7 +139,7 @@ def test_the_head_of_ray_serves_once_ray_answers(tmp_path: Path) -> None:
     settings = container_settings.hostile()
     environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     argv = cluster.member_settings(settings, head, "ray").argv
-    subprocess.run(argv, cwd=tmp_path, env=environ, timeout=20, check=False)
+    subprocess.run(argv, cwd=tmp_path, env=environ, timeout=120, check=False)
     lines = (tmp_path / "log").read_text(encoding="utf-8").splitlines()
     assert sorted(lines) == [
         " ".join(head.ray),

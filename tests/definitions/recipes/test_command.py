@@ -233,7 +233,7 @@ show {v} '{v}' "{v}" a{v}b "x$(printf y)" '{{"j": "{v}"}}' # {v}
 def shown(argv: tuple[str, ...], folder: Path) -> subprocess.CompletedProcess[bytes]:
     """The result of a script in which `show` prints its arguments."""
     script = "show() { printf '%s\\0' \"$@\"; }\n" + argv[2]
-    return subprocess.run(("bash", "-c", script, *argv[3:]), capture_output=True, cwd=folder, timeout=20)
+    return subprocess.run(("bash", "-c", script, *argv[3:]), capture_output=True, cwd=folder, timeout=120)
 
 
 def run_script(argv: tuple[str, ...], folder: Path) -> list[str]:
@@ -311,7 +311,7 @@ def test_no_script_lets_a_value_run(tmp_path: Path, text: str, value: str) -> No
     except FileProblemsError:
         return
     if rendered.is_script:
-        subprocess.run(rendered.argv, capture_output=True, cwd=tmp_path, timeout=20, stdin=subprocess.DEVNULL)
+        subprocess.run(rendered.argv, capture_output=True, cwd=tmp_path, timeout=120, stdin=subprocess.DEVNULL)
         assert not (tmp_path / "pwned").exists()
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -22,6 +21,7 @@ from builder.definitions.container import GIB, ContainerOptions, ContainerSettin
 from builder.definitions.image import ServeSettings
 from builder.definitions.recipe import Recipe
 from tests.definitions.recipes import recipe_texts
+from tests.processes import until
 
 HOME = {"HOME": "/home/ann"}
 IMAGE = ("vllm-node-tf5", 7)
@@ -538,17 +538,16 @@ def test_the_server_is_the_main_process_and_its_end_that_of_the_container(tmp_pa
     with subprocess.Popen(
         argv, stdout=subprocess.PIPE, text=True, env={**os.environ, "PATH": path_with(tmp_path, "earlyoom")}
     ) as process:
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=120)
     assert process.returncode == 7
     assert output == f"{process.pid} a b $HOME '\n"
-    end = time.monotonic() + 30
-    while not (tmp_path / "arguments").exists() and time.monotonic() < end:
-        time.sleep(0.05)
-    assert (tmp_path / "arguments").read_text(encoding="utf-8") == "-M 524288,102400 -s 100 -r 60\n"
+    arguments = tmp_path / "arguments"
+    until(lambda: arguments.exists() and arguments.stat().st_size, "earlyoom runs")
+    assert arguments.read_text(encoding="utf-8") == "-M 524288,102400 -s 100 -r 60\n"
 
 
 def test_without_earlyoom_the_server_is_not_started(tmp_path: Path) -> None:
     environ = {"PATH": path_with(tmp_path)}
-    done = subprocess.run(container.earlyoom_beside(SERVER), capture_output=True, text=True, env=environ, timeout=30)
+    done = subprocess.run(container.earlyoom_beside(SERVER), capture_output=True, text=True, env=environ, timeout=120)
     assert (done.returncode, done.stdout) == (127, "")
     assert done.stderr == "earlyoom is not in this image\n"

@@ -140,7 +140,7 @@ def words(text: str) -> list[str]:
 
 def bash(script: str) -> list[str]:
     """The arguments that `show` gets in ``script``."""
-    done = subprocess.run(["bash", "-c", SHOW + script], capture_output=True, text=True, timeout=20)
+    done = subprocess.run(["bash", "-c", SHOW + script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.split("\0")[:-1]
 

@@ -23,9 +23,10 @@ from builder.engine.client import Endpoint
 from builder.plan import making
 from tests.engine.conftest import Build, write_build
 from tests.engine.relay import Relay
+from tests.processes import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 
 # Debian's base, and steps that need no network: an engine may have none.
@@ -276,7 +277,7 @@ def test_an_engine_that_stops_during_the_build(
             on_event=cut,
             environ=os.environ,
         )
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 240
 
 
 @pytest.mark.engine
@@ -319,7 +320,7 @@ def test_interrupted(endpoint: Endpoint, repository: str, tmp_path: Path, whole_
         os.killpg(child.pid, signal.SIGINT) if whole_group else child.send_signal(signal.SIGINT)
         assert child.stdout
         assert child.stdout.read().splitlines()[-1] == "interrupted"
-        assert child.wait(timeout=20) == 130
+        assert child.wait(timeout=120) == 130
     until(lambda: not processes(f"sleep {seconds}"), "the step ended")
     assert not processes(f"{repository}:1")
     assert images.inspect_image(endpoint, f"{repository}:1") is None
@@ -331,7 +332,7 @@ def test_killed(endpoint: Endpoint, repository: str, tmp_path: Path) -> None:
     with started(tmp_path, repository, seconds) as child:
         assert processes(f"{repository}:1"), "buildx runs"
         child.kill()
-        child.wait(timeout=20)
+        child.wait(timeout=120)
     until(lambda: not processes(f"{repository}:1"), "buildx ended")
     until(lambda: not processes(f"sleep {seconds}"), "the step ended")
     assert images.inspect_image(endpoint, f"{repository}:1") is None
@@ -369,10 +370,3 @@ def processes(words: str) -> list[int]:
         if words in line and "-c " not in line.partition(words)[0]:
             pids.append(int(folder.name))
     return pids
-
-
-def until(holds: Callable[[], bool], what: str, seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, f"not within {seconds} seconds: {what}"
-        time.sleep(0.05)

@@ -37,6 +37,7 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
 }
 FRAMES, COMMAND = 6, 160  # lines of a stack, and characters of a command line
+STACK_SECONDS = 10.0
 
 
 def main(seconds: str, script: str, *arguments: str) -> int:
@@ -61,10 +62,18 @@ def standing(group: int, stacks: Path) -> list[str]:
         if writes_stack(process):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGUSR1)
-                time.sleep(0.3)
+                await_stack(stacks / str(process))
         lines = frames(stacks / str(process)) or [command(process)]
         told.append(" < ".join(lines))
     return told
+
+
+def await_stack(file: Path) -> None:
+    """Waits until a process has written its stack: on a busy machine it may take seconds to come to that."""
+    end = time.monotonic() + STACK_SECONDS
+    while not text(file) and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(0.3)  # the lines after the first
 
 
 def processes(group: int) -> list[int]:

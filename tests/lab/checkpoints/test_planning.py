@@ -261,7 +261,8 @@ from pathlib import Path
 from builder.lab.checkpoints import planning
 from tests.lab.checkpoints.test_planning import source
 print("begun", flush=True)
-planning.read_source_listing(source(Path(sys.argv[1])), ())
+while True:
+    planning.read_source_listing(source(Path(sys.argv[1])), ())
 """
 
 
@@ -294,7 +295,7 @@ def test_an_interrupt_ends_it_whatever_the_headers_hold(tmp_path: Path) -> None:
         process.stdout.readline()
         time.sleep(1)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) != 0
+        assert process.wait(timeout=300) != 0
 
 
 def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import http.server
 import json
 import os
@@ -15,6 +16,7 @@ import jinja2
 import pytest
 
 from builder.lab.prove import driver
+from tests import processes
 from tests.lab.prove import rendering
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ class FrontEnd(http.server.BaseHTTPRequestHandler):
         if text == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if text == "hang":
-            time.sleep(60)
+            time.sleep(600)
         content = json.dumps({"token_ids": [1], "prompt": text}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
@@ -44,6 +46,16 @@ class FrontEnd(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Writes nothing."""
+
+
+class Client(driver.Client):
+    """Waits long for an answer, but not for one that never comes."""
+
+    def _exchange(self, path: str, content: bytes | None = None) -> tuple[http.client.HTTPResponse, bytes]:
+        self.connection.timeout = 0.2 if content and b"hang" in content else processes.BUSY
+        if self.connection.sock:
+            self.connection.sock.settimeout(self.connection.timeout)
+        return super()._exchange(path, content)
 
 
 @pytest.fixture
@@ -56,10 +68,9 @@ def front_end() -> Iterator[tuple[driver.Client, int]]:
             server.socket.close()
             server.socket = listening
             threading.Thread(target=server.serve_forever).start()
-            time.sleep(60)
+            time.sleep(600)
             os._exit(0)
-        client = driver.Client(listening.getsockname()[1])
-        client.connection.timeout = 0.2
+        client = Client(listening.getsockname()[1])
         yield client, process
         client.connection.close()
         driver.stop(process)

@@ -34,7 +34,7 @@ def test_a_node_that_hangs_is_left_at_its_limit_and_the_others_are_known() -> No
     def work(node: str, _engine: Endpoint) -> str:
         if node == "broken":
             raise EngineError("no engine")
-        time.sleep(60 if node.startswith("hangs") else 0)
+        time.sleep(600 if node.startswith("hangs") else 0)
         return f"{node} answered"
 
     engines = {name: Endpoint(f"tcp://{name}:1", (), "") for name in ("hangs1", "well", "broken", "hangs2")}
@@ -42,7 +42,7 @@ def test_a_node_that_hangs_is_left_at_its_limit_and_the_others_are_known() -> No
     answers = machines.ask_machines(
         engines, work, 2, lambda event: said.append(event.text) if isinstance(event, Message) else None, "wait longer"
     )
-    assert 2 <= time.monotonic() - began < 30
+    assert 2 <= time.monotonic() - began < 300
     assert list(answers) == list(engines)
     assert answers["well"] == "well answered"
     assert isinstance(answers["broken"], EngineError)
@@ -57,22 +57,22 @@ def test_a_bug_on_one_node_is_raised_before_the_others_answer() -> None:
     def work(node: str, _engine: Endpoint) -> str:
         if node == "broken":
             raise ZeroDivisionError
-        time.sleep(60)
+        time.sleep(600)
         return node
 
     began = time.monotonic()
     with pytest.raises(ZeroDivisionError):
         machines.ask_machines({name: Endpoint(f"tcp://{name}:1", (), "") for name in ("hangs", "broken")}, work)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 300
 
 
 @pytest.mark.slow
 def test_without_an_engine_here_no_silent_node_delays_the_error(tmp_path: Path, silent: str) -> None:
     (tmp_path / "dockerfiles").mkdir()
-    projects.write(tmp_path / "builder.yaml", json.dumps({"node_timeout": 60, "nodes": {"spark1": silent}}))
+    projects.write(tmp_path / "builder.yaml", json.dumps({"node_timeout": 600, "nodes": {"spark1": silent}}))
     began = time.monotonic()
     done = program.run(command(Project(tmp_path), "status"), env={**os.environ, **WITHOUT_ENGINE})
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 300
     assert done.returncode == 5, done.stderr
 
 
@@ -84,7 +84,7 @@ def test_nodes_that_do_not_answer_end_the_command_with_1(tmp_path: Path, silent:
     projects.write(tmp_path / "builder.yaml", json.dumps(settings))
     began = time.monotonic()
     done = program.run(command(Project(tmp_path), *words))
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 300
     assert done.returncode == 1, done.stderr
     assert "waiting for spark1, spark2, for at most 2 s" in done.stderr
     assert done.stdout.count("did not answer within 2 s") >= 2

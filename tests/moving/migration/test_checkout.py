@@ -127,11 +127,11 @@ def test_json_keeps_its_quotes_as_in_the_launcher() -> None:
 
 
 def test_a_line_with_many_blanks_takes_no_longer() -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     assert read(f"A=x{' ' * 50_000}y # none\n") == {"A": f"x{' ' * 50_000}y"}
     assert read(f"A=x{' ' * 50_000}$y\n") == {}
     assert read(f"A={{{'} ' * 50_000}$\n") == {}
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,7 @@ def configure(folder: Path, key: str, value: str) -> None:
 
 def runs(marker: Path, folder: Path, *arguments: str) -> bool:
     """True if plain git runs a program of the repository's for this; nothing of it is left."""
-    subprocess.run(["git", *arguments], cwd=folder, check=False, capture_output=True, timeout=20)
+    subprocess.run(["git", *arguments], cwd=folder, check=False, capture_output=True, timeout=120)
     ran = marker.exists()
     marker.unlink(missing_ok=True)
     return ran

@@ -90,7 +90,7 @@ def test_a_server_that_says_nothing_is_given_up(vllm: Vllm, monkeypatch: pytest.
     started = time.monotonic()
     with pytest.raises(SourceError, match="does not answer"):
         resolve(vllm)
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 120
 
 
 def test_a_question_without_an_answer_is_given_up(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:

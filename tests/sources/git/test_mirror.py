@@ -237,9 +237,9 @@ def test_a_tree_that_is_missing_is_found_when_it_is_read(vllm: Vllm) -> None:
 def test_a_process_killed_in_mid_fetch_leaves_nothing_behind(vllm: Vllm) -> None:
     vllm.server.trouble.stall_after = 400
     process = resolver(vllm)
-    assert vllm.server.trouble.stalled.wait(30)
+    assert vllm.server.trouble.stalled.wait(120)
     process.send_signal(signal.SIGKILL)
-    process.wait(10)
+    process.wait(120)
     (vllm.mirror / "packed-refs.lock").touch()
     (vllm.mirror / "objects" / "maintenance.lock").touch()
     (vllm.mirror / "refs" / "builder" / "pins").mkdir(parents=True, exist_ok=True)
@@ -264,7 +264,7 @@ def test_a_process_killed_while_making_the_folder_leaves_nothing_behind(vllm: Vl
 @pytest.mark.slow
 def test_two_processes_at_once_wait_for_each_other(vllm: Vllm) -> None:
     processes = [resolver(vllm, ref) for ref in ("main", "v0.19.0", "main")]
-    outputs = [process.communicate(timeout=60) for process in processes]
+    outputs = [process.communicate(timeout=300) for process in processes]
     commits = [output.decode().strip() for output, _ in outputs]
     assert commits == [vllm.history.main, vllm.history.v0_19_0, vllm.history.main], outputs
     vllm.git("fsck", "--connectivity-only")
