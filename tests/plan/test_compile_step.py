@@ -141,7 +141,8 @@ def environ(endpoint: Endpoint, **more: str) -> dict[str, str]:
 @pytest.mark.long
 @pytest.mark.engine
 def test_the_step_finds_its_jobs_where_it_runs_and_tells_the_memory_that_they_took(endpoint: Endpoint) -> None:
-    hungry = 'echo "jobs: $MAX_JOBS"; x=$(head -c 60000000 /dev/zero | tr "\\0" x); sleep 2.5; unset x'
+    until_seen = 'for i in $(seq 600); do [ "$(cat /tmp/memory || echo 0)" -lt 60000000 ] || break; sleep 0.2; done'
+    hungry = f'echo "jobs: $MAX_JOBS"; x=$(head -c 60000000 /dev/zero | tr "\\0" x); {until_seen}; unset x'
     limited = run_script(endpoint, script(dockerfile(vllm=hungry), "vllm"), "--memory=1g")
     assert limited.returncode == 0, limited.stderr
     assert "compiling vllm with MAX_JOBS=1: 1 GiB at 8 GiB a job\njobs: 1\n" in limited.stdout

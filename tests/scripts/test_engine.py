@@ -50,7 +50,7 @@ def test_it_is_started_again_where_the_database_of_the_one_before_is_in_use(
             while "timeout waiting for containerd" not in (log.read_text() if log.exists() else ""):
                 assert up.poll() is None, up.communicate()
                 time.sleep(0.2)
-        _, told = up.communicate(timeout=120)
+        _, told = up.communicate(timeout=600)
         assert up.returncode == 0, told
         assert "containerd was not ready after 15 seconds; trying again" in told
         assert "is running" in told
