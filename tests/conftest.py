@@ -166,7 +166,7 @@ def remove_all(endpoint: Endpoint, repository: str) -> None:
 
 
 def _remove(endpoint: Endpoint, tag: str) -> None:
-    for pause in (0.2, 1.0, 3.0):  # a container that removes itself may still exist for a moment
+    for pause in (0.2, 1.0, 3.0, 10.0, 30.0):  # a container that removes itself may still exist for a moment
         with suppress(ConflictError):
             images.remove_image(endpoint, tag)
             return

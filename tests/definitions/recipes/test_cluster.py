@@ -22,6 +22,7 @@ from builder.definitions.command import Backend
 from builder.definitions.configuration import Node
 from builder.definitions.recipe import Recipe
 from tests.definitions.recipes import recipe_texts
+from tests.processes import until
 from tests.serving.exports import settings
 from tests.serving.exports import settings as container_settings
 
@@ -307,14 +308,13 @@ def connected(port: int, count: int) -> None:
     """Waits until the head knows this number of nodes: it probes the connections to them, which the kernel lists with
     a timer of kind 2 (proc_net_tcp.txt of the kernel's documentation).
     """
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
+
+    def known() -> bool:
         rows = [row.split() for file in ("tcp", "tcp6") for row in Path("/proc/net", file).read_text().splitlines()[1:]]
         established = [row for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "01"]
-        if sum(row[5].startswith("02:") for row in established) == count:
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{count} nodes are not connected to the head at port {port}")
+        return sum(row[5].startswith("02:") for row in established) == count
+
+    until(known, f"{count} nodes are connected to the head at port {port}")
 
 
 @pytest.mark.long
