@@ -34,7 +34,7 @@ def test_a_file_runs_in_one_process_and_two_files_in_two(tmp_path: Path) -> None
     plugin = "tests.conftest"
     argv = [sys.executable, "-m", "pytest", "-q", "-p", plugin, "-c", "/dev/null", "--rootdir", str(tmp_path / "clone")]
     done = subprocess.run(
-        [*argv, "-n", "2", str(folder)], cwd=projects.REPOSITORY_ROOT, capture_output=True, text=True, timeout=120
+        [*argv, "-n", "2", str(folder)], cwd=projects.REPOSITORY_ROOT, capture_output=True, text=True, timeout=600
     )
     assert "8 passed" in done.stdout, done.stdout + done.stderr
     pairs = {tuple(line.split()) for line in seen.read_text().splitlines()}

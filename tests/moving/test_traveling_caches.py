@@ -199,7 +199,7 @@ def test_copy_sends_them_to_a_node_after_the_image(
         assert f"one: {caches.text}, not taken: other compile caches already exist there" in said
         labels, mounts = {"builder.test": "1"}, {folder: "/compiled"}
         with containers.running(node.endpoint, f"{repository}:1", labels=labels, mounts=mounts) as container:
-            found = container.run(["find", "/compiled", "-type", "f"], timeout=60).output
+            found = container.run(["find", "/compiled", "-type", "f"], timeout=120).output
     assert {path.removeprefix("/compiled/") for path in found.split()} == files(Path(folder))
 
 

@@ -60,19 +60,20 @@ def figures(outcome: Outcome, name: str) -> dict[int, tuple[float, ...]]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_throughput_at_depth_and_acceptance(environ: dict[str, str]) -> None:
-    # A prompt that takes less time than the latency varies on a busy machine would be left out.
-    behaviour = Behaviour(context=4096, drafts=1, token=0.01, prompt_character=0.0005)
+    behaviour = Behaviour(context=4096, drafts=1, token=0.03, prompt_character=0.0005)
     heard: list[object] = []
     with serving(behaviour) as served:
         done = bench.measure_bench(served, SMALL, {**environ, "HTTP_PROXY": "http://127.0.0.1:9"}, heard.append)
-    assert (done.verdict, done.findings) == ("pass", ())
+    # On a busy machine the latency may vary by more than a prompt takes: its speed is left out, and that is told.
+    assert done.verdict == "pass"
+    assert [finding for finding in done.findings if finding.check != "pp"] == []
     # 100,000 tokens do not fit, and that is told.
     assert "left out: depth 100000" in str(heard[0])
     rates = figures(done, "tg")
     assert rates.keys() == {0, 512}
     for values in rates.values():
         assert len(values) == 2
-        assert all(20 < value < 100 for value in values), "a token takes 10 ms and a bit"
+        assert all(7 < value < 34 for value in values), "a token takes 30 ms and, on a busy machine, as much again"
     assert {figure.name for figure in done.figures} >= {"tg", "ttft", "acceptance", "acceptance_length"}
     assert json.loads(done.raw)["version"] == "0.4.0"
     progress = [event for event in heard if isinstance(event, MeasuringProgress) and event.name == "throughput"]
@@ -172,12 +173,12 @@ def test_an_answer_that_came_at_once_has_no_speed_and_is_told() -> None:
 def test_tokens_that_are_not_yet_text_count(environ: dict[str, str], concurrency: int) -> None:
     """Only every seventh token becomes text: the tool itself would count 10 of 64, and time those alone."""
     profile = replace(SMALL, tg=(64,), depth=(0,), concurrency=(concurrency,), coherence=False)
-    with serving(Behaviour(context=4096, token=0.01, text_every=7)) as served:
+    with serving(Behaviour(context=4096, token=0.03, text_every=7)) as served:
         done = bench.measure_bench(served, profile, environ, events.ignore)
     assert done.verdict == "pass"
     (rates,) = figures(done, "tg").values()
     assert len(rates) == 2
-    assert all(40 * concurrency < rate <= 100 * concurrency for rate in rates), rates
+    assert all(12 * concurrency < rate < 34 * concurrency for rate in rates), rates
     (note,) = (finding for finding in done.findings if finding.check == "tokens")
     assert note.verdict == "pass"
     counted, tokens = (int(word) for word in re.findall(r"(\d+) of (\d+) tokens", note.text)[0])
