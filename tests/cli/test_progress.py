@@ -80,7 +80,7 @@ with progress.reporter() as report:
 def piped(*arguments: str, code: str = EVENTS) -> str:
     environ = {**os.environ, "DEPLOY_TOKEN": "pw-planted-12"}
     argv = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=environ)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, env=environ)
     assert (done.returncode, done.stdout) == (0, "")
     return done.stderr
 
@@ -92,14 +92,14 @@ def on_a_terminal(*arguments: str, code: str = EVENTS) -> str:
     process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=theirs, stderr=theirs, env=environ)
     os.close(theirs)
     output = b""
-    while select.select([ours], [], [], 60)[0]:
+    while select.select([ours], [], [], 120)[0]:
         try:
             piece = os.read(ours, 4096)
         except OSError:  # the other end is closed
             break
         output += piece
     os.close(ours)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=120) == 0
     return output.decode()
 
 
@@ -163,7 +163,7 @@ def test_no_color(tmp_path: Path, variable: str) -> None:
     ours, theirs = pty.openpty()
     argv = [sys.executable, "-m", "builder", "--project", str(tmp_path), "list"]
     environ = {**os.environ, "NO_COLOR": variable, "PYTHONPATH": str(projects.REPOSITORY_ROOT)}
-    subprocess.run(argv, stdout=theirs, stderr=theirs, env=environ, timeout=60)
+    subprocess.run(argv, stdout=theirs, stderr=theirs, env=environ, timeout=120)
     os.close(theirs)
     output = os.read(ours, 4096).decode()
     os.close(ours)
@@ -188,5 +188,5 @@ def test_a_line_moves_while_a_command_works_in_silence() -> None:
     shown = on_a_terminal(code=f"{code}    time.sleep(1.6)\n")
     assert "looking at what may go" in shown
     assert "looking" not in on_a_terminal(code=f"{code}    time.sleep(0.1)\n")
-    piped_too = subprocess.run([sys.executable, "-c", f"{code}    time.sleep(1.3)\n"], capture_output=True, timeout=60)
+    piped_too = subprocess.run([sys.executable, "-c", f"{code}    time.sleep(1.3)\n"], capture_output=True, timeout=120)
     assert (piped_too.stdout, piped_too.stderr) == (b"", b"")

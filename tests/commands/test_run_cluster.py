@@ -83,7 +83,7 @@ def test_a_mod_is_tried_on_every_node(cluster: Kitchen, builder: Builder, endpoi
     cluster.recipe("--tensor-parallel-size 2", more="cluster_only: true\n")
     assert "ready after " in builder("run", "chat", "--try-mod", "tried").stdout
     for engine in (endpoint, second):
-        assert containers.execute(engine, cluster.name, ["cat", "/workspace/vllm/tried"], 20).output == "tried\n"
+        assert containers.execute(engine, cluster.name, ["cat", "/workspace/vllm/tried"], 120).output == "tried\n"
     builder("stop", "chat")
     projects.add_mod(cluster.project.root, "bad", "exit 3\n", {})
     assert "mod bad: run.sh ended with exit code 3" in builder("run", "chat", "--try-mod", "bad", code=6).stderr
