@@ -166,7 +166,7 @@ def remove_all(endpoint: Endpoint, repository: str) -> None:
 
 
 def _remove(endpoint: Endpoint, tag: str) -> None:
-    for pause in (0.2, 1.0, 3.0):  # a container that removes itself may still exist for a moment
+    for pause in (0.2, 1.0, 3.0, 10.0, 30.0):  # a container that removes itself may still exist for a moment
         with suppress(ConflictError):
             images.remove_image(endpoint, tag)
             return
@@ -205,7 +205,7 @@ def run_command(
     *arguments: str,
     code: int | None = 0,
     environ: Mapping[str, str] | None = None,
-    timeout: float = 300,
+    timeout: float = 800,
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Runs ``builder`` on a project as a user would, with ``environ`` added to the environment of the tests. Fails the

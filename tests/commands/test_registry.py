@@ -231,7 +231,7 @@ def race(small: Project, repository: str, other: Project, registry: Registry, en
 
     def wait() -> None:
         looked.set()
-        go.wait(120)
+        go.wait(600)
 
     with registries.before(registry) as mine, registries.before(registry) as theirs:
         registries.configure(small, registry=mine.address)

@@ -183,7 +183,7 @@ def kill(
             assert served(endpoint, kitchen) in {str(paired(kitchen)), state.before if state else "", ""}
     told = ""
     if number == signal.SIGKILL:
-        time.sleep(1.0)  # what it asked of the engine last may still be under way
+        time.sleep(5.0)  # what it asked of the engine last may still be under way
         told = " ".join(run_command(kitchen.project, "status", environ=kitchen.environ).stderr.split())
         run_command(kitchen.project, *next_command, environ=kitchen.environ)
     answering, seconds = served(endpoint, kitchen), time.monotonic() - killed
