@@ -205,7 +205,7 @@ def run_command(
     *arguments: str,
     code: int | None = 0,
     environ: Mapping[str, str] | None = None,
-    timeout: float = 300,
+    timeout: float = 800,
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Runs ``builder`` on a project as a user would, with ``environ`` added to the environment of the tests. Fails the

@@ -51,7 +51,7 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     input: str | None = None,  # noqa: A002  # as subprocess.run calls it
-    timeout: float = 300,
+    timeout: float = 800,
     check: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Runs an ``argv`` of `tests.conftest.command`, and returns the same as `subprocess.run` with text output."""

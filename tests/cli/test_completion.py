@@ -46,7 +46,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 def tab(folder: Path, line: str) -> list[str]:
     argv = ["bash", "-c", TAB, "bash", line]
-    done = subprocess.run(argv, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(argv, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.split()
 
@@ -91,7 +91,7 @@ def test_the_other_shells(folder: Path, shell: str, line: str) -> None:
     environ = environment(folder, _BUILDER_COMPLETE=f"{shell}_complete", COMP_WORDS="builder build sm", COMP_CWORD="2")
     if shell == "fish":
         environ["COMP_CWORD"] = "sm"  # fish gives the word itself
-    done = subprocess.run(["builder"], cwd=folder, env=environ, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["builder"], cwd=folder, env=environ, capture_output=True, text=True, timeout=120)
     assert done.stdout.startswith(line)
     script = subprocess.run(["builder", "completion", shell], env=environment(folder), capture_output=True, text=True)
     assert "_BUILDER_COMPLETE" in script.stdout

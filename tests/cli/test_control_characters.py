@@ -95,7 +95,7 @@ def on_a_terminal(root: Path, command: str) -> str:
             break
         output += piece
     os.close(ours)
-    assert process.wait(timeout=60) in {0, 1, 2, 4, 5, 6, 7}, output
+    assert process.wait(timeout=120) in {0, 1, 2, 4, 5, 6, 7}, output
     return output.decode()
 
 

@@ -103,7 +103,7 @@ def serving(folder: Path) -> Iterator[Upstream]:
 
 
 def wait_for(port: int) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         with socket.socket() as attempt:
             if attempt.connect_ex(("127.0.0.1", port)) == 0:

@@ -215,7 +215,7 @@ def _planted_commit(planting: Planting) -> str:
 _TOOL = _python("import sys, vllm.tools; sys.exit(vllm.tools.ANSWER)")
 _ROOT = """\
 python3 -c 'import json, os, sys, urllib.request
-listing = json.load(urllib.request.urlopen(os.environ["BUILDER_ADDRESS"] + "/models", timeout=9))
+listing = json.load(urllib.request.urlopen(os.environ["BUILDER_ADDRESS"] + "/models", timeout=120))
 sys.exit(listing["data"][0]["root"] != "good")'
 """
 FAULTS = (

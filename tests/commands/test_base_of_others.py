@@ -63,7 +63,7 @@ def record(project: Project, repository: str, number: int) -> dict[str, Version]
 
 def run(endpoint: Endpoint, image: str, script: str) -> str:
     with containers.running(endpoint, image, labels={"builder.tests": ""}) as container:
-        return container.run(["sh", "-c", script], timeout=60).output
+        return container.run(["sh", "-c", script], timeout=120).output
 
 
 def test_a_tag_that_moves(

@@ -79,5 +79,5 @@ def test_waiting_for_another_writer_is_said(small: Project, builder: Command, en
         assert process.stderr.readline() == b"waiting for another process that writes images.lock\n"
         time.sleep(0.1)
         assert process.poll() is None
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=120)
     assert (process.returncode, output.split()[-2:]) == (0, [b"is", b"kept"])

@@ -28,7 +28,7 @@ def read_file(endpoint: Endpoint, image: str, path: str) -> str:
     from builder.engine import containers
 
     with containers.running(endpoint, image, labels={"builder.test": "1"}) as container:
-        result = container.run(["cat", path], timeout=30)
+        result = container.run(["cat", path], timeout=120)
     assert result.exit_code == 0, result.output
     return result.output
 

@@ -50,7 +50,7 @@ def served(endpoint: Endpoint, kitchen: Kitchen) -> str:
     """The image of the model's own container, which answers."""
     service = containers.find_container(endpoint, kitchen.name)
     assert service
-    urllib.request.urlopen(f"http://127.0.0.1:{kitchen.port}/health", timeout=10).close()
+    urllib.request.urlopen(f"http://127.0.0.1:{kitchen.port}/health", timeout=120).close()
     assert containers.find_container(endpoint, f"{kitchen.name}-candidate") is None
     return service.labels["builder.serve.image"]
 
@@ -158,7 +158,7 @@ def test_interrupted_the_model_is_served_as_before(
         comparison.send_signal(signal.SIGINT)
         _, said = comparison.communicate(timeout=120)
     assert comparison.returncode == INTERRUPTED, said
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while not upgrade_trials.served(endpoint, kitchen) and time.monotonic() < end:
         time.sleep(0.2)
     assert served(endpoint, kitchen) == str(first)

@@ -65,7 +65,7 @@ def test_the_number_of_jobs_is_told_and_set_and_makes_no_other_image(
     assert "flashinfer is compiled by 3 jobs: as requested" in done.stderr
     assert any(line.startswith("  flashinfer was compiled by 3 jobs, which used ") for line in done.stdout.splitlines())
     with containers.running(endpoint, f"{repository}:1", labels={}) as container:
-        assert container.run(["cat", "/jobs"], timeout=60).output == "3\n"
+        assert container.run(["cat", "/jobs"], timeout=120).output == "3\n"
     again = builder("rebuild", "small:1", "--set", "build_jobs=2", "--verbose")
     assert "built again" in again.stdout
     assert "would make a different image" in builder("rebuild", "small:1", "--set", "greeting=x", code=2).stderr

@@ -77,7 +77,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint, node: 
     projects.write(wrapper, f'#!/bin/sh\nexec {shutil.which("ssh")} -i {folder}/keys/person {known} "$@"\n')
     wrapper.chmod(0o755)
     try:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         check = [str(wrapper), "-p", str(port), "root@127.0.0.1", "docker version"]
         while subprocess.run(check, capture_output=True).returncode:
             assert time.monotonic() < end, run(docker, "logs", container)

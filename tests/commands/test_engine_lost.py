@@ -46,14 +46,14 @@ def test_an_engine_that_stops_in_mid_build_leaves_everything_as_it_was(
 ) -> None:
     project = projects.make(tmp_path / "project")
     first = build(project, second)
-    assert first.wait(timeout=120) == 0, first.communicate()
+    assert first.wait(timeout=300) == 0, first.communicate()
     before = project.lock.read_bytes()
 
     projects.write(project.root / "mods/template/run.sh", SLOW)
     process = build(project, second)
     wait_for_log(project, "slow step has begun")
     os.kill(int(Path(second["BUILDER_ENGINE_RUN"], "dockerd.pid").read_text()), number)
-    _, output = process.communicate(timeout=120)
+    _, output = process.communicate(timeout=300)
     assert process.returncode in {5, 6}, output
     assert output.count("error:") == 1
     assert "Traceback" not in output
@@ -62,7 +62,7 @@ def test_an_engine_that_stops_in_mid_build_leaves_everything_as_it_was(
     engine(second, "up")
     projects.write(project.root / "mods/template/run.sh", "touch /done\n")
     again = build(project, second)
-    assert again.wait(timeout=120) == 0, again.communicate()
+    assert again.wait(timeout=300) == 0, again.communicate()
     record = lock_file.read_lock(project.lock).images["small"]
     assert (sorted(record.numbers), record.current) == ([1, 2], 2)
     assert not list((project.state / "work").iterdir())

@@ -61,7 +61,7 @@ def test_the_tree_comes_from_the_mirror_and_nothing_else_differs(
     assert f"{upstream.url} did not provide" in done.stderr
     assert done.stdout.startswith(f"built {repository}:1 in ")
     with containers.running(endpoint, f"{repository}:1", labels={}) as container:
-        found = container.run(["sh", "-c", "cd /source && cat serve.py 3rdparty/part/part.py"], timeout=30)
+        found = container.run(["sh", "-c", "cd /source && cat serve.py 3rdparty/part/part.py"], timeout=120)
     assert (found.exit_code, found.output) == (0, "1of it")
     assert upstream.url in (pinned.builds / repository / "1/bake.json").read_text(encoding="utf-8")
     assert builder("build", "small").stdout == f"already built as {repository}:1\n"

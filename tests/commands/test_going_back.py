@@ -26,7 +26,7 @@ BROKEN = "#!/bin/sh\necho 'ValueError: this one is broken'\nexit 1\n"
 @pytest.fixture
 def builder(kitchen: Kitchen) -> Builder:
     def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        return run_command(kitchen.project, *arguments, code=code, timeout=120, environ=kitchen.environ)
+        return run_command(kitchen.project, *arguments, code=code, environ=kitchen.environ)
 
     return run
 

@@ -25,6 +25,7 @@ from tests.commands.serving import MODEL, Kitchen
 from tests.conftest import run_command
 from tests.linked import Linked, Machine
 from tests.moving.nodes import machine
+from tests.processes import until
 
 pytestmark = [pytest.mark.engine, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -199,6 +200,11 @@ def cluster(kitchen: Kitchen, link: Linked) -> Iterator[Kitchen]:
         containers.remove_labelled(each.endpoint, LABEL)
 
 
+def status(builder: Builder) -> dict[str, Any]:
+    (state,) = json.loads(builder("status", "chat", "--json").stdout)["services"]
+    return dict(state)
+
+
 def serving(each: Machine, cluster: Kitchen) -> Service | None:
     return containers.find_container(each.endpoint, cluster.name)
 
@@ -226,7 +232,7 @@ def test_as_many_nodes_as_the_model_is_spread_over_the_head_last(
     address = link.machines[1].address
     assert {f"VLLM_HOST_IP={address}", f"GLOO_SOCKET_IFNAME={linked.INTERFACE}", "NCCL_IB_DISABLE=1"} <= set(env)
     assert '"--headless"' in builder("logs", "chat", "--node", "two").stdout
-    (state,) = json.loads(builder("status", "chat", "--json").stdout)["services"]
+    state = status(builder)
     assert (state["state"], state["nodes"]) == ("healthy", ["one", "two"])
     (start,) = json.loads(cluster.project.answered.read_text(encoding="utf-8"))[MODEL].values()
     assert start["starts"][0]["nodes"] == ["one", "two"]
@@ -270,10 +276,10 @@ def test_a_node_without_its_devices(cluster: Kitchen, link: Linked, builder: Bui
 def test_a_node_that_is_killed_while_they_start_ends_all_with_its_lines(
     cluster: Kitchen, link: Linked, builder: Builder
 ) -> None:
-    cluster.recipe("-tp 2 --slow-head 60 --crash-further --slow 3")
+    cluster.recipe("-tp 2 --slow-head 600 --crash-further --slow 3")
     began = time.monotonic()
     done = builder("run", "chat", *ALL, code=1)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 300
     # Where the machine is busy, Docker starts it again before it is looked at.
     assert re.search(rf"{cluster.name} on node two ended( \d times)? before it answered", folded(done))
     assert "Free memory on device cuda:0 (9.31/119.7 GiB) on startup is less than desired" in folded(done)
@@ -288,9 +294,8 @@ def test_a_node_that_is_stopped_from_outside_is_told_with_its_lines(
     cluster.recipe("-tp 2")
     builder("run", "chat", *ALL)
     client.request(link.machines[1].endpoint, "POST", f"/containers/{cluster.name}/kill")
-    time.sleep(3)
-    (state,) = json.loads(builder("status", "chat", "--json").stdout)["services"]
-    assert state["state"] == "ended"
+    until(lambda: status(builder)["state"] == "ended", "the server has ended")
+    state = status(builder)
     (ended,) = state["ended_nodes"]
     assert (ended["node"], ended["exit_code"]) == ("two", 137)
     assert any("Graph capturing finished" in line for line in ended["lines"])
@@ -308,8 +313,7 @@ def test_exported_scripts_serve_the_same(cluster: Kitchen, link: Linked, builder
         environ = {**node.environ, **cluster.environ, "DOCKER_HOST": node.host}
         environ["PATH"] = f"{node.environ['BUILDER_ENGINE_HOME']}/bin:{environ['PATH']}"
         subprocess.run([folder / f"{name}.sh"], env=environ, check=True, capture_output=True)
-    end = time.monotonic() + 60
-    while "Application startup complete" not in builder("logs", f"{cluster.name}@one,two").stdout:
-        assert time.monotonic() < end
-    assert builder("stop", f"{cluster.name}@one,two").stdout
+    address = f"{cluster.name}@one,two"
+    until(lambda: "Application startup complete" in builder("logs", address).stdout, "the server is ready")
+    assert builder("stop", address).stdout
     assert nothing_runs(cluster, link)

@@ -97,7 +97,7 @@ def uncached() -> dict[str, str]:
 
 def look(endpoint: Endpoint, image: str, script: str) -> str:
     with containers.running(endpoint, image, labels={"builder.test": "1"}, workdir="/workspace/vllm") as container:
-        result = container.run(["bash", "-euc", script], timeout=60)
+        result = container.run(["bash", "-euc", script], timeout=120)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -349,17 +349,17 @@ NO_CHANGE = ["mod bad: the script succeeded, but changed nothing in the image", 
         ("exit 3", "", ["mod bad: run.sh ended with exit code 3"]),
         ("kill -KILL $$", "", ["mod bad: run.sh ended with exit code 137"]),
         (
-            "(trap '' TERM; setsid sleep 30 & wait)",
+            "(trap '' TERM; setsid sleep 300 & wait)",
             f"{DESCRIBED}timeout: 1\n",
             ["run.sh did not end within 1 seconds and was stopped", "`timeout: SECONDS` in mod.yaml"],
         ),
         (
-            "echo x > /x; sleep 30 &",
+            "echo x > /x; sleep 300 &",
             "",
             ["mod bad: these processes still ran after run.sh had ended: sleep", "A build ends all processes"],
         ),
         (
-            "echo x > /x; setsid sleep 30 > /dev/null 2>&1 < /dev/null & disown",
+            "echo x > /x; setsid sleep 300 > /dev/null 2>&1 < /dev/null & disown",
             "",
             ["mod bad: these processes still ran after run.sh had ended: sleep"],
         ),

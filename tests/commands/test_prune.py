@@ -365,7 +365,7 @@ def test_on_a_terminal_it_asks(stocked: Project, endpoint: Endpoint, repository:
             os.close(theirs)
             terminal.write(answer)
             terminal.flush()
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate(timeout=120)
         assert "remove these? [y/N]" in output
         assert process.returncode == 0
         assert numbers(endpoint, repository) == left

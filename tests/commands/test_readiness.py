@@ -21,6 +21,7 @@ from builder.serving.server_log import Phase
 from builder.serving.starting import StartedServer
 from tests.commands.serving import Kitchen
 from tests.conftest import BASE
+from tests.processes import until
 
 pytestmark = pytest.mark.engine
 
@@ -29,7 +30,7 @@ def started(endpoint: Endpoint, kitchen: Kitchen, script: str, **more: Any) -> S
     body = {"Image": BASE, "Cmd": ["sh", "-c", script], "Labels": {LABEL: kitchen.name}, **more}
     made = containers.create(endpoint, kitchen.name, body)
     containers.start_service(endpoint, made.id)
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while more.get("Healthcheck", {}).get("Retries") and made.health != "unhealthy" and time.monotonic() < end:
         made = containers.find_container(endpoint, made.id) or made
     read = recipe.load_recipe(kitchen.project, kitchen.project.recipes / "chat.yaml")
@@ -91,7 +92,7 @@ def test_a_health_check_that_is_made_seldom_is_not_waited_for(endpoint: Endpoint
         Labels={LABEL: kitchen.name, f"{LABEL}.port": port, f"{LABEL}.host": "127.0.0.1"},
         Healthcheck={"Test": ["CMD", "true"], "Interval": 600 * 10**9},
     )
-    assert readiness.wait_until_ready(workspace(endpoint, kitchen), served) < 60
+    assert readiness.wait_until_ready(workspace(endpoint, kitchen), served) < 300
     now = containers.find_container(endpoint, kitchen.name)
     assert now is not None
     assert now.health == "starting"
@@ -100,6 +101,7 @@ def test_a_health_check_that_is_made_seldom_is_not_waited_for(endpoint: Endpoint
 def test_a_candidate_that_never_gets_ready_is_ended_at_its_limit(endpoint: Endpoint, kitchen: Kitchen) -> None:
     said: list[object] = []
     waits = started(endpoint, kitchen, "echo Starting to load model; sleep 600")
+    until(lambda: containers.container_log(endpoint, kitchen.name), "it logs")
     with pytest.raises(ServeFailedError, match="did not answer within 2.0 s.*: loading weights") as caught:
         readiness.wait_until_ready(workspace(endpoint, kitchen, said), waits, limit=2)
     assert f"waiting for {kitchen.name} for at most 2.0 s" in [str(getattr(each, "text", "")) for each in said]

@@ -222,7 +222,7 @@ class Race:
 
     def let_them(self) -> None:
         self.go.set()
-        assert self.theirs.wait(60) == 0
+        assert self.theirs.wait(120) == 0
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def race(small: Project, repository: str, other: Project, registry: Registry, en
 
     def wait() -> None:
         looked.set()
-        go.wait(60)
+        go.wait(600)
 
     with registries.before(registry) as mine, registries.before(registry) as theirs:
         registries.configure(small, registry=mine.address)
@@ -243,12 +243,12 @@ def race(small: Project, repository: str, other: Project, registry: Registry, en
         )
         with process:
             try:
-                assert looked.wait(60), process.communicate(timeout=10)
+                assert looked.wait(120), process.communicate(timeout=120)
                 images.tag_image(endpoint, f"{repository}:mine", f"{repository}:1")
                 yield Race(mine, process, go)
             finally:
                 go.set()
-                process.communicate(timeout=60)
+                process.communicate(timeout=120)
 
 
 @pytest.mark.long

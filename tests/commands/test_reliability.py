@@ -24,7 +24,7 @@ from tests.stock import stock
 pytestmark = pytest.mark.engine
 
 MODEL = "Org/Model-1B"
-SLOW = "echo slow step has begun; sleep 120\n"
+SLOW = "echo slow step has begun; sleep 600\n"
 
 
 def leftovers(endpoint: Endpoint, repository: str) -> list[str]:
@@ -42,7 +42,7 @@ def start(project: Project, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for_log(project: Project, text: str, seconds: float = 60) -> None:
+def wait_for_log(project: Project, text: str, seconds: float = 120) -> None:
     """Waits until a build's log holds ``text``."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -79,7 +79,7 @@ def test_an_interrupted_build_takes_back_what_it_began(
     process = start(small, "build", "chat")
     wait_for_log(small, "slow step has begun")
     process.send_signal(number)
-    _, output = process.communicate(timeout=30)
+    _, output = process.communicate(timeout=120)
     assert process.returncode == 130
     assert output.splitlines()[-1] == "interrupted: nothing changed; run the command again: finished steps are cached"
     assert not small.lock.exists()
@@ -110,9 +110,9 @@ def test_a_build_killed_while_it_checks_leaves_no_container_after_the_next(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
     yaml = "description: x\nrun: run.sh\ncheck: [{run: look.sh}]\n"
-    projects.add_mod(small.root, "looked", "touch /looked\n", {"look.sh": "sleep 100\n"}, yaml)
+    projects.add_mod(small.root, "looked", "touch /looked\n", {"look.sh": "sleep 600\n"}, yaml)
     process = start(small, "build", "small", "--mod", "looked")
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while all(":" in name for name in leftovers(endpoint, repository)):
         assert time.monotonic() < end
         time.sleep(0.1)

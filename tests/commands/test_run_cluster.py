@@ -83,7 +83,7 @@ def test_a_mod_is_tried_on_every_node(cluster: Kitchen, builder: Builder, endpoi
     cluster.recipe("--tensor-parallel-size 2", more="cluster_only: true\n")
     assert "ready after " in builder("run", "chat", "--try-mod", "tried").stdout
     for engine in (endpoint, second):
-        assert containers.execute(engine, cluster.name, ["cat", "/workspace/vllm/tried"], 20).output == "tried\n"
+        assert containers.execute(engine, cluster.name, ["cat", "/workspace/vllm/tried"], 120).output == "tried\n"
     builder("stop", "chat")
     projects.add_mod(cluster.project.root, "bad", "exit 3\n", {})
     assert "mod bad: run.sh ended with exit code 3" in builder("run", "chat", "--try-mod", "bad", code=6).stderr
@@ -184,7 +184,7 @@ def test_a_crash_loop_of_any_node_ends_it(
     cluster: Kitchen, builder: Builder, endpoint: Endpoint, second: Endpoint
 ) -> None:
     # The one that answers takes its time: the other has none to wait for it.
-    cluster.recipe("--slow-head 60 --crash-further")
+    cluster.recipe("--slow-head 600 --crash-further")
     done = builder("run", "chat", "--node", "one", "--node", "two", code=1)
     assert f"{cluster.name} on node two ended " in done.stderr
     assert f"the whole log: .builder/serve-logs/{cluster.name}@two.log" in done.stderr

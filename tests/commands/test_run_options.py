@@ -35,7 +35,7 @@ def builder(kitchen: Kitchen, tmp_path: Path) -> Builder:
 
     def run(*arguments: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
         more = {**kitchen.environ, **environ}
-        return run_command(kitchen.project, *arguments, code=code, environ=more, timeout=120, cwd=folder)
+        return run_command(kitchen.project, *arguments, code=code, environ=more, cwd=folder)
 
     return run
 
@@ -58,7 +58,7 @@ def test_volumes_of_all_places_are_there_and_read_only_ones_stay_so(
     kitchen.recipe(more="volumes: [./of_recipe:/b:ro, /nowhere:/c]\n")
     builder("run", "chat", "--detach", "--volume", "./typed dir:/c")
     argv = ["sh", "-c", "cat /a/here /b/here /c/here; touch /a/new /c/new; touch /b/new"]
-    result = containers.execute(endpoint, kitchen.name, argv, 10)
+    result = containers.execute(endpoint, kitchen.name, argv, 120)
     assert "configuredproject/of_recipecurrent/typed dir" in result.output  # what fails is told before or after
     assert "Read-only file system" in result.output
     assert (tmp_path / "current/typed dir/new").exists()
@@ -128,7 +128,7 @@ def test_a_published_port_leads_to_a_server_with_a_network_of_its_own(
     done = builder("run", "chat", "--publish", f"127.0.0.1:{port}:{kitchen.port}")
     assert f"http://127.0.0.1:{port}/v1\n" in done.stdout
     assert inspect(endpoint, kitchen.name)["HostConfig"]["NetworkMode"] == "bridge"
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=120) as answer:
         assert answer.status == 200
     (service,) = json.loads(builder("status", "chat", "--json").stdout)["services"]
     assert (service["state"], service["generated_tokens_per_second"] is not None) == ("healthy", True)

@@ -37,7 +37,7 @@ check: [{file: own/said, contains: two}, {file: own/tool, contains: ran}]
 @pytest.fixture
 def builder(kitchen: Kitchen) -> Builder:
     def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        return run_command(kitchen.project, *arguments, code=code, environ=kitchen.environ, timeout=120)
+        return run_command(kitchen.project, *arguments, code=code, environ=kitchen.environ)
 
     return run
 
@@ -67,7 +67,7 @@ def test_mods_are_applied_in_the_container_and_nothing_is_recorded(
     assert "mod second can use the network here, but not in a build" in said
 
     def read(*argv: str) -> str:
-        return containers.execute(endpoint, kitchen.name, ["sh", "-c", *argv], 20).output
+        return containers.execute(endpoint, kitchen.name, ["sh", "-c", *argv], 120).output
 
     assert read("cat /workspace/vllm/own/* && echo $SAID && test ! -e /run/builder") == "two\nran\ntwo\n"
     (service,) = json_outputs.parsed("status", builder("status", "chat", "--json").stdout)["services"]
@@ -119,17 +119,22 @@ def test_a_mod_that_fails_leaves_nothing_behind(
 def test_a_server_whose_mods_were_never_applied_is_started_again(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
-    projects.add_mod(kitchen.project.root, "lasts", "echo 1 > /workspace/begun\nsleep 3\n", {})
+    held = kitchen.project.root / "held/on"
+    projects.write(held, "")
+    kitchen.recipe(more='volumes: ["./held:/held:ro"]\n')
+    script = "echo 1 > /workspace/begun\nwhile [ -e /held/on ]; do sleep 0.1; done\n"
+    projects.add_mod(kitchen.project.root, "lasts", script, {})
     environ = {**os.environ, **kitchen.environ}
     words = ("run", "chat", "--try-mod", "lasts")
     killed = subprocess.Popen(command(kitchen.project, *words), env=environ, stderr=subprocess.DEVNULL)
     while not ((service := containers.find_container(endpoint, kitchen.name)) and service.is_up):
         time.sleep(0.1)
-    containers.execute(endpoint, service.id, ["sh", "-c", "until [ -e /workspace/begun ]; do sleep 0.1; done"], 30)
+    containers.execute(endpoint, service.id, ["sh", "-c", "until [ -e /workspace/begun ]; do sleep 0.1; done"], 120)
     killed.kill()
     killed.wait()
     assert inspect(endpoint, kitchen.name)["State"]["Running"], "it waits for its mods"
 
+    held.unlink()
     assert "serves from" in builder(*words).stdout
     assert inspect(endpoint, kitchen.name)["Id"] != service.id
     assert "already" in builder(*words).stdout

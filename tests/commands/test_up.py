@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def up(project: Project, environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_command(project, *arguments, timeout=120, environ=environ)
+    return run_command(project, *arguments, environ=environ)
 
 
 def outcomes(document: dict[str, Any]) -> dict[str, str]:

@@ -45,7 +45,7 @@ def served(endpoint: Endpoint, kitchen: Kitchen) -> tuple[str, str]:
     """The image and the id of the model's own container, which answers."""
     service = containers.find_container(endpoint, kitchen.name)
     assert service
-    urllib.request.urlopen(f"http://127.0.0.1:{kitchen.port}/health", timeout=10).close()
+    urllib.request.urlopen(f"http://127.0.0.1:{kitchen.port}/health", timeout=120).close()
     return service.labels["builder.serve.image"], service.id
 
 
@@ -130,7 +130,7 @@ def test_a_kill_leaves_what_counts_and_the_same_command_goes_on(
             command(kitchen.project, "upgrade", MODEL), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env={**os.environ, **kitchen.environ}, start_new_session=True,
         ) as process:  # fmt: skip
-            end = time.monotonic() + 120
+            end = time.monotonic() + 600
             while process.poll() is None and time.monotonic() < end:
                 state = upgrade_journal.journal_of(kitchen.project, MODEL).read()
                 if state and (candidates(endpoint, kitchen) if moment == "server" else state.stage == moment):
@@ -155,7 +155,7 @@ def test_what_was_interrupted_can_be_given_up(kitchen: Kitchen, builder: Builder
         command(kitchen.project, "upgrade", MODEL), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         env={**os.environ, **kitchen.environ}, start_new_session=True,
     ) as process:  # fmt: skip
-        end = time.monotonic() + 120
+        end = time.monotonic() + 600
         while not candidates(endpoint, kitchen) and process.poll() is None and time.monotonic() < end:
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)

@@ -27,17 +27,17 @@ ROOT = '"root": sys.argv[2]'
 PROBE = """\
 description: asks what the image thinks of itself
 command: [python3, check.py]
-seconds: 4
+seconds: 120
 figures: {models: {unit: models, better: neither}}
 """
 CHECK = """\
 import json, os, sys, urllib.request
 address = os.environ["BUILDER_ADDRESS"]
-listing = json.load(urllib.request.urlopen(f"{address}/models", timeout=3))
+listing = json.load(urllib.request.urlopen(f"{address}/models", timeout=20))
 print(json.dumps({"models": listing.get("count", 1)}))
 sys.exit(0 if listing["data"][0]["root"] == "good" else 1)
 """
-PUT_BACK_SECONDS = 60.0
+PUT_BACK_SECONDS = 300.0  # only a hang takes longer
 
 # A stand-in has no GPU, whose memory is what decides this.
 IN_ITS_PLACE = """\
@@ -60,7 +60,10 @@ REGRESSIONS: dict[str, tuple[tuple[str, str], ...]] = {
     "dies when asked": (GOOD, ('        if self.path == "/die":', '        if self.path == "/v1/models":')),
     "hangs when asked": (
         GOOD,
-        ("        text = METRICS", '        time.sleep(100 if "models" in self.path else 0)\n        text = METRICS'),
+        (
+            "        text = METRICS",
+            '        time.sleep(100_000 if "models" in self.path else 0)\n        text = METRICS',
+        ),
     ),
     "answers with an error": (
         GOOD,
@@ -96,7 +99,7 @@ def served(endpoint: Endpoint, kitchen: Kitchen) -> str:
     """The image of the model's own container, once it answers; empty where it does not."""
     service = containers.find_container(endpoint, kitchen.name)
     try:
-        urllib.request.urlopen(f"http://127.0.0.1:{kitchen.port}/health", timeout=5).close()
+        urllib.request.urlopen(f"http://127.0.0.1:{kitchen.port}/health", timeout=120).close()
     except OSError:
         return ""
     return service.labels["builder.serve.image"] if service and service.is_up else ""
@@ -180,7 +183,7 @@ def kill(
             assert served(endpoint, kitchen) in {str(paired(kitchen)), state.before if state else "", ""}
     told = ""
     if number == signal.SIGKILL:
-        time.sleep(1.0)  # what it asked of the engine last may still be under way
+        time.sleep(5.0)  # what it asked of the engine last may still be under way
         told = " ".join(run_command(kitchen.project, "status", environ=kitchen.environ).stderr.split())
         run_command(kitchen.project, *next_command, environ=kitchen.environ)
     answering, seconds = served(endpoint, kitchen), time.monotonic() - killed

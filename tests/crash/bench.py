@@ -71,7 +71,7 @@ class Bench:
 
     def run(self, *arguments: str) -> Ended:
         """Runs the command to its end, as a user would."""
-        done = program.run(command(self.project, *arguments), timeout=300, env=self.environ, cwd=self.root)  # fmt: skip
+        done = program.run(command(self.project, *arguments), env=self.environ, cwd=self.root)  # fmt: skip
         return Ended(done.returncode, done.stdout, done.stderr)
 
     def must(self, *arguments: str) -> None:
