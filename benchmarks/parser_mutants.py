@@ -23,8 +23,8 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -83,6 +83,7 @@ class Pair:
     tool: str
     reasoning: str
     template: str
+    response: Mapping[str, Any] = field(default_factory=dict)
 
     def setup(self, python: str, folder: Path, marks: dict[str, str]) -> Setup:
         folder.mkdir(parents=True, exist_ok=True)
@@ -98,8 +99,8 @@ class Pair:
         _add_marks(files["tokenizer.json"], files["config.json"], self.template + marks.get(self.tool, ""))
         if self.tool.startswith("cohere"):  # vLLM's parser for Cohere reads the model's architecture
             files["config.json"] |= {"architectures": ["Cohere2ForCausalLM"], "model_type": "cohere2"}
-        if "hf" in {self.tool, self.reasoning}:
-            files["tokenizer_config.json"]["response_template"] = formats.RESPONSE_TEMPLATE
+        if self.response:
+            files["tokenizer_config.json"]["response_template"] = self.response
         if self.reasoning == "olmo3":
             _spell_thoughts(files["tokenizer.json"], files["config.json"])
         contents = {name: json.dumps(content).encode() for name, content in files.items()}
@@ -173,7 +174,7 @@ def equivalent() -> set[str]:
 
 def pairs_of(file: Path | None, tools: str) -> list[Pair]:
     own = [
-        Pair(f"own-{each.tool}-{each.reasoning}", each.tool, each.reasoning, each.template())
+        Pair(each.name, each.tool, each.reasoning, each.template(), each.response)
         for each in formats.FORMATS
         if not tools or each.tool in tools.split(",")
     ]

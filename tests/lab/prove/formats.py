@@ -3,7 +3,9 @@ thoughts in one format, and nothing else. `benchmarks/parser_mutants.py` and the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 _SKELETON = """\
 {%- for message in messages -%}
@@ -44,7 +46,8 @@ def _xml(begin: str, key: str, after_key: str, end_value: str, end: str) -> str:
 
 @dataclass(frozen=True)
 class Format:
-    """How models of a ``tool`` parser and a ``reasoning`` parser write their turns."""
+    """How models of a ``tool`` parser and a ``reasoning`` parser write their turns. ``response`` is the response
+    template that the `hf` parsers read, and ``variant`` distinguishes formats of the same parsers."""
 
     tool: str
     reasoning: str
@@ -54,6 +57,12 @@ class Format:
     think: tuple[str, str] = ("<think>\n", "\n</think>\n\n")
     say: tuple[str, str] = ("", "")
     prompt: str = ""
+    response: Mapping[str, Any] = field(default_factory=dict)
+    variant: str = ""
+
+    @property
+    def name(self) -> str:
+        return "-".join(filter(None, ("own", self.tool, self.reasoning, self.variant)))
 
     def template(self) -> str:
         parts = {
@@ -149,7 +158,7 @@ _K3 = {name: (f"<|open|>{name}<|sep|>", f"<|close|>{name}<|sep|>") for name in (
 
 # How the model's own tokenizer tells Transformers to read its turns:
 # https://huggingface.co/docs/transformers/main/en/chat_response_parsing
-RESPONSE_TEMPLATE = {
+_HERMES_RESPONSE = {
     "start_anchor": "<|im_start|>assistant\n",
     "fields": {
         "thinking": {"open": "<think>\n", "close": "\n</think>\n\n"},
@@ -163,10 +172,53 @@ RESPONSE_TEMPLATE = {
         "content": {},
     },
 }
+# Pairs of texts, which the schema of the tool gives their types; what is in no field is content.
+_QWEN_RESPONSE = {
+    "start_anchor_pattern": r"<\|im_start\|>assistant\n",
+    "fields": {
+        "thinking": {"open": "<think>\n", "close": ["\n</think>", "\n</think>\n\n"]},
+        "tool_calls": {
+            "open_pattern": r"<tool_call>\n<function=(?P<name>[^>\n]+)>\n",
+            "close": "</function>\n</tool_call>",
+            "content": "xml-inline",
+            "content_args": {"tag_pattern": r"<parameter=(?P<key>[^>\n]+)>\n(?P<value>.*?)\n</parameter>"},
+            "repeats": True,
+            "transform": {
+                "type": "function",
+                "function": {"name": "{name}", "arguments": "{content}", "strict": False},
+            },
+        },
+    },
+}
+# JSON with marks around texts and none around names.
+_GEMMA_RESPONSE = {
+    "start_anchor": "<|im_start|>assistant\n",
+    "fields": {
+        "thinking": {"open": "<|channel>thought\n", "close": "<channel|>"},
+        "tool_calls": {
+            "open_pattern": r"<\|tool_call>call:(?P<name>[^{]+)",
+            "close": "<tool_call|>",
+            "content": "json",
+            "content_args": {"unquoted_keys": True, "string_delims": [['<|"|>', '<|"|>']], "allow_non_json": True},
+            "repeats": True,
+            "transform": {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}},
+        },
+        "content": {"close": "<turn|>"},
+    },
+}
 
 FORMATS = (
     Format("hermes", "qwen3", _json("<tool_call>\\n", "\\n</tool_call>"), between="\n"),
-    Format("hf", "hf", _json("<tool_call>\\n", "\\n</tool_call>"), between="\n"),
+    Format("hf", "hf", _json("<tool_call>\\n", "\\n</tool_call>"), between="\n", response=_HERMES_RESPONSE),
+    Format("hf", "hf", _QWEN, between="\n", response=_QWEN_RESPONSE, variant="pairs"),
+    Format(
+        "hf",
+        "hf",
+        _GEMMA_CALL,
+        think=("<|channel>thought\n", "<channel|>"),
+        response=_GEMMA_RESPONSE,
+        variant="own-marks",
+    ),
     Format("qwen3_coder", "nemotron_v3", _QWEN, between="\n", think=("<think>\n", "\n</think>\n")),
     Format("qwen3_coder", "granite_thinking_parser", _QWEN, between="\n", think=("<think>\n", "\n</think>\n")),
     Format("qwen3_coder", "minicpmv", _QWEN, between="\n"),
@@ -256,6 +308,8 @@ FORMATS = (
         say=("<|message_model|><|content_text|>", "<|end_message|>"),
     ),
     Format("kimi_k3", "kimi_k3", _K3_CALL, _K3["tools"], "", _K3["think"], _K3["response"]),
+    # A recipe without a tool parser.
+    Format("", "kimi_k3", _K3_CALL, _K3["tools"], "", _K3["think"], _K3["response"]),
     Format(
         "olmo3",
         "olmo3",
