@@ -23,7 +23,7 @@ from builder.base.values import dataclass
 from builder.definitions import configuration
 from builder.evidence import statistics
 from builder.evidence.run_record import Figure, Finding
-from builder.lab.measure import llama_benchy, outcome, own_script, served_model
+from builder.lab.measure import bench, outcome, own_script, served_model
 
 if TYPE_CHECKING:
     from builder.base.project import Project
@@ -128,7 +128,7 @@ def run_tools_long(
 def tools_long_digest(tools: int = TOOLS, steps: int = STEPS, shares: tuple[int, ...] = SHARES) -> str:
     job = make_tool_job(tools, steps, 0)
     return outcome.outcome_digest(
-        [VERSION, job.task, job.tools, tools, steps, shares, _ANSWER_TOKENS, llama_benchy.digest()]
+        [VERSION, job.task, job.tools, tools, steps, shares, _ANSWER_TOKENS, bench.filler_digest()]
     )
 
 
@@ -190,9 +190,9 @@ def _beginning(served: ServedModel, job: ToolJob, share: int) -> list[dict[str, 
     if not share:
         return _opening(job, "")
     least = _tokens(served, job, "")
-    tokens = max(_tokens(served, job, llama_benchy.text(_SAMPLE)) - least, 1)
+    tokens = max(_tokens(served, job, bench.filler_text(_SAMPLE)) - least, 1)
     characters = int(max(served.context * share / 100 - least, 0) * _SAMPLE / tokens)
-    return _opening(job, llama_benchy.text(characters))
+    return _opening(job, bench.filler_text(characters))
 
 
 def _opening(job: ToolJob, text: str) -> list[dict[str, Any]]:

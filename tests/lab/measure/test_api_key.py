@@ -16,7 +16,7 @@ from builder.definitions import configuration
 from builder.definitions.configuration import BenchProfile
 from builder.evidence import run_record
 from builder.evidence.run_record import Subject
-from builder.lab.measure import llama_benchy, own_script, served_model
+from builder.lab.measure import bench, own_script, served_model
 from builder.lock.model import ImageName
 from tests import projects
 from tests.lab.measure.openai_server import Behaviour, serving, write_tokenizer
@@ -95,7 +95,7 @@ def test_llama_benchy_measures_a_server_with_a_key(tmp_path: Path, monkeypatch: 
     profile = BenchProfile(name="short", pp=(16,), tg=(4,), depth=(0,), concurrency=(1,), runs=2, coherence=False)
     with serving(Behaviour(key=KEY)) as served:
         tokenizer = write_tokenizer(tmp_path / "tokenizer.json")
-        throughput = llama_benchy.run_llama_benchy(served, profile, tokenizer, os.environ, ignore)
+        throughput = bench.run_llama_benchy(served, profile, tokenizer, os.environ, ignore)
     assert all(finding.verdict == "pass" for finding in throughput.findings)
     assert any(figure.name == "tg" for figure in throughput.figures)
     assert KEY.encode() not in throughput.raw
