@@ -18,8 +18,7 @@ from builder.engine import images
 
 if TYPE_CHECKING:
     from builder.base.project import Project
-    from builder.building.bake import BakedImage
-    from builder.building.outlook import BuildOutlook
+    from builder.building.bake import BakedImage, BuildOutlook
     from builder.building.resolve import PlannedImage
     from builder.commands.transfers import PushedImage
     from builder.evidence.run_record import ProvedImage
@@ -39,7 +38,7 @@ def build_targets(workspace: Workspace, request: BuildRequest) -> Iterator[Build
         yield from remembered
         return
     # Imported only here, because these modules take longer to import than all modules above.
-    from builder.building import bake, commit, outlook, resolve, verification, work_folder
+    from builder.building import bake, commit, resolve, verification, work_folder
     from builder.definitions.image import build_jobs
     from builder.evidence.run_record import keep_proof
     from builder.lab.prove import prove
@@ -57,12 +56,12 @@ def build_targets(workspace: Workspace, request: BuildRequest) -> Iterator[Build
 
     if to_build:
         workspace = bake.with_builder(workspace, request.builder)
-        outlooks = outlook.of_images(workspace, request, to_build)
+        outlooks = bake.build_outlooks(workspace, request, to_build)
         for image, ahead in zip(to_build, outlooks, strict=True):
             _report_reasons(workspace, image, ahead)
         _advise(workspace, to_build)
         if not request.ignore_disk:
-            outlook.require_room(outlooks)
+            bake.require_room(outlooks)
         started = time.monotonic()
         with bake.baked_images(workspace, to_build, registry, build_jobs(request.settings)) as baked_images:
             for baked in baked_images:
@@ -83,14 +82,14 @@ def build_targets(workspace: Workspace, request: BuildRequest) -> Iterator[Build
 
 def preview_build(workspace: Workspace, request: BuildRequest) -> tuple[tuple[PlannedImage, BuildOutlook], ...]:
     """Plans like `build_targets`, and adds the outlook of each image. Raises the errors of `resolve.plan_images`."""
-    from builder.building import bake, outlook, resolve, verification
+    from builder.building import bake, resolve, verification
 
     if request.push:
         _registry(workspace)
     planned = resolve.plan_images(workspace, request)
     verification.require_known([image.plan for image in planned], request.without_checks)
     workspace = bake.with_builder(workspace, request.builder)
-    return tuple(zip(planned, outlook.of_images(workspace, request, planned), strict=True))
+    return tuple(zip(planned, bake.build_outlooks(workspace, request, planned), strict=True))
 
 
 def write_directory(project: Project, planned: PlannedImage, folder: Path) -> None:

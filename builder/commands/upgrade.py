@@ -31,7 +31,7 @@ from builder.serving.preparation import ServeRequest
 
 if TYPE_CHECKING:
     from builder.base.project import Project
-    from builder.building.outlook import BuildOutlook
+    from builder.building.bake import BuildOutlook
     from builder.building.resolve import PlannedImage
     from builder.definitions.configuration import BenchProfile, RequiredFigure
     from builder.definitions.recipe import Recipe
