@@ -256,14 +256,14 @@ def _dry_run(workspace: Workspace, image: PlannedImage) -> None:
     if image.comparison.existing or not (image.recipe or any(mod.patches for mod in image.plan.mods)):
         return
     from builder.building import mod_dry_run, vllm_choices
-    from builder.pins import base_contents, packages
+    from builder.pins import packages, resolver
 
     base = image.plan.chain[0].pins.base
     if base and base.packages and not workspace.engine.builds_elsewhere:
         # The dry run reads files of the base, which the build needs anyway. Without it, the patches are reported as not
         # tried; BuildKit reports the reason.
         with suppress(SourceError):
-            base_contents.ensure_present(workspace.engine, base, image.plan.definition.platform, workspace.report)
+            resolver.ensure_base_present(workspace.engine, base, image.plan.definition.platform, workspace.report)
     access = packages.Access(workspace.project, workspace.environment, lambda text: workspace.report(Message(text)))
     parts = image.plan.chain
     definitions = [packages.PinnedDefinition(part.definition, part.pins, image.patches) for part in parts]

@@ -119,7 +119,7 @@ def _of_wheel(reach: Access, request: WheelRequest, package: str) -> PackageFile
 def _of_base(reach: Access, level: PinnedDefinition, package: str) -> PackageFiles:
     def read(paths: Collection[str]) -> dict[str, bytes]:
         from builder.engine import client
-        from builder.pins import base_contents
+        from builder.pins import resolver
 
         if level.pins.base is None:
             raise ValueError("the base is not pinned")
@@ -127,7 +127,7 @@ def _of_base(reach: Access, level: PinnedDefinition, package: str) -> PackageFil
             engine = client.find_endpoint(reach.environ)
         except EngineError as error:
             raise SourceError(error.message, hint=error.hint) from None
-        return base_contents.read_files(engine, level.pins.base, level.definition.platform, package, paths)
+        return resolver.read_base_files(engine, level.pins.base, level.definition.platform, package, paths)
 
     return PackageFiles(package, read)
 

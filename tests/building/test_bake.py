@@ -1,5 +1,5 @@
-"""A proxy's password is a secret of each step, and no build argument. The outlook comes from earlier builds, or else from
-image.yaml."""
+"""A proxy's password is a secret of each step, and no build argument. The outlook comes from earlier builds, or else
+from image.yaml."""
 
 from __future__ import annotations
 

@@ -12,9 +12,8 @@ from builder.base.project import Project
 from builder.definitions import image
 from builder.lock.model import BasePin, IncludedPin, Lock, LockedPackage, Pins, Version
 from builder.pins import chain, pinning
-from builder.pins.base_contents import BaseContents
 from builder.pins.pinning import ResolvedPins
-from builder.pins.resolver import Resolver
+from builder.pins.resolver import BaseContents, Resolver
 from builder.sources.git import UserSettings
 from tests import projects
 from tests.sources.wheelhouse import make_index, make_wheel
