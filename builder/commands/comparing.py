@@ -16,9 +16,8 @@ from builder.base.values import dataclass, field, replace
 from builder.commands import measuring, servers
 from builder.definitions import build_target
 from builder.evidence import requirements
-from builder.lab.measure import served_model
-from builder.lab.same import forced_texts, image_likeness, text_rating
-from builder.lab.same.forced_texts import ForcedPrompts, TextPlan
+from builder.lab.measure import forced_texts, image_likeness, served_model
+from builder.lab.measure.forced_texts import ForcedPrompts, TextPlan
 from builder.lock import lock_file
 from builder.serving import image_words, model_weights, preparation, readiness, selection
 from builder.serving.selection import SelectedImage, ServedImage
@@ -214,9 +213,9 @@ def _request(workspace: Workspace, side: ComparedSide) -> preparation.ServeReque
 
 def _rated(
     workspace: Workspace, server: MeasuredServer, plan: TextPlan, shown: str, given: ForcedPrompts | None = None
-) -> tuple[ForcedPrompts, text_rating.RatedImage]:
-    own, rated = text_rating.rate_image(server.model, plan, shown, workspace.report, given)
-    return own, text_rating.with_answers(server.model, rated, shown, workspace.report)
+) -> tuple[ForcedPrompts, forced_texts.RatedImage]:
+    own, rated = forced_texts.rate_image(server.model, plan, shown, workspace.report, given)
+    return own, forced_texts.with_answers(server.model, rated, shown, workspace.report)
 
 
 def _notes(server: MeasuredServer, shown: str) -> Iterator[str]:

@@ -80,8 +80,7 @@ def present_set(project: Project, kind: Kind, name: str) -> str | None:
     if kind == "prove":
         return None
     from builder.definitions import configuration
-    from builder.lab.measure import bench, probes
-    from builder.lab.same import image_likeness
+    from builder.lab.measure import bench, image_likeness, probes
 
     try:
         if kind == "bench":
