@@ -22,7 +22,7 @@ from builder.definitions.image import ImageDefinition, Overrides, definition_nam
 from builder.engine import images, machine
 from builder.evidence import run_record
 from builder.lab import changes
-from builder.lock import closures, lock_file, merging, text
+from builder.lock import layout, lock_file, merging, text
 from builder.lock.checking import conflict_marks
 from builder.lock.model import GitPin, ImageName, IncludedPin, Lock, NumberedImage, Pins
 from builder.numbers import adopted, claims, images_lock, recovery, status
@@ -67,7 +67,7 @@ def recover_lock(workspace: Workspace) -> Recovered:
     project = workspace.project
     damaged: list[bytes] = []
 
-    def read(content: bytes, file: str, load: closures.Load) -> Lock:
+    def read(content: bytes, file: str, load: layout.Load) -> Lock:
         try:
             return lock_file.parse_bytes(content, file, load)
         except NewerLockError:
@@ -173,7 +173,7 @@ def merge_lock(workspace: Workspace) -> MergedLock:
     sides = recovery.staged_locks(project)
     unfinished = bool(sides) and not project.lock.exists()  # `read` is not called for a file that was removed
 
-    def read(content: bytes, file: str, load: closures.Load) -> Lock:
+    def read(content: bytes, file: str, load: layout.Load) -> Lock:
         nonlocal unfinished
         # A file without markers was already merged: by git, by hand, or by a killed run of this command. However, git
         # leaves the file of one side if its merge driver cannot run, or if the other side has no images.lock.
@@ -211,7 +211,7 @@ def _pending(project: Project, lock: Lock) -> Iterator[str]:
     """The files that a merge of ``lock`` has written, with the package files that git could not merge."""
     yield project.lock.name
     unmerged = foreign_files.unmerged_files(project.root)
-    yield from sorted(unmerged & {file.path for file in closures.of_lock(lock)})
+    yield from sorted(unmerged & {file.path for file in layout.packages_files(lock)})
     yield from (folder.name for folder in (project.builds, project.evidence) if folder.exists())
 
 

@@ -17,7 +17,7 @@ from builder.base.values import dataclass, replace
 from builder.base.words import parse_version
 from builder.definitions.fields import canonical
 from builder.definitions.image import PACKAGES_BUILT_FROM, GitSource, ImageDefinition, PythonRequirements, WheelSource
-from builder.lock import closures
+from builder.lock import layout
 from builder.lock.model import GitPin, IncludedPin, Lock, LockedPackage, Pins
 from builder.sources import git, mirror, wheels
 from builder.sources.patches import CandidatePatch, PackageFiles
@@ -212,7 +212,7 @@ def line(package: str, version: str, environ: Mapping[str, str]) -> str:
     hashes = _wheels_of(package, git.read_index_settings(environ)).get(version)
     if not hashes:
         raise SourceError(f"the index has no wheel of {package} {version}")
-    return closures.requirement_line(LockedPackage(package, version, tuple(sorted(hashes))))
+    return layout.requirement_line(LockedPackage(package, version, tuple(sorted(hashes))))
 
 
 def _wheels_of(package: str, settings: UserSettings) -> dict[str, set[str]]:
