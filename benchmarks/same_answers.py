@@ -38,7 +38,7 @@ from builder.base import processes
 from builder.base.errors import MeasuringError
 from builder.base.events import ignore
 from builder.engine import client as endpoints
-from builder.lab.measure import forced_texts, image_likeness, served_model
+from builder.lab.measure import forced_texts, image_likeness, measurement
 from builder.lab.measure.forced_texts import TextPlan
 from tests import cpu_image
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from builder.evidence.statistics import Likeness
     from builder.lab.measure.forced_texts import ForcedPrompts, RatedImage
     from builder.lab.measure.image_likeness import ImageLikeness
-    from builder.lab.measure.served_model import ServedModel
+    from builder.lab.measure.measurement import ServedModel
 
 HERE = Path(__file__).resolve().parent.parent / "tests/end_to_end"
 # Files of vLLM and their changes. Keys are rotated by one position more than queries, in this many layers.
@@ -258,7 +258,7 @@ def _served(host: Host, variant: Variant) -> Iterator[ServedModel]:
         until = time.monotonic() + 600
         while True:
             try:
-                model = served_model.ask_served_model(f"http://127.0.0.1:{port}/v1")
+                model = measurement.ask_served_model(f"http://127.0.0.1:{port}/v1")
                 break
             except MeasuringError:
                 if (log := ended()) or time.monotonic() > until:

@@ -39,7 +39,7 @@ from builder.engine import images
 from builder.evidence.run_record import Subject
 from builder.lab.bisect import mixtures, points, search
 from builder.lab.bisect.search import BisectCandidate, Bisection, Conclusion, ListPoints, Question, Trial, TryCandidate
-from builder.lab.measure import forced_texts, image_likeness, own_script, probes, served_model
+from builder.lab.measure import forced_texts, image_likeness, measurement, own_script, probes
 from builder.lab.measure.forced_texts import RatedReference, TextPlan
 from builder.lab.prove import judging, prove
 from builder.lab.prove.judging import Reference
@@ -53,7 +53,7 @@ from builder.sources import foreign_files
 if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
-    from builder.lab.measure.served_model import ServedModel
+    from builder.lab.measure.measurement import ServedModel
     from builder.lock.model import Lock, Repository
     from builder.numbers.workspace import Workspace
     from builder.serving.preparation import ServeRequest
@@ -183,7 +183,7 @@ class RunningBisection:
                 recipe, model = self._recipe(recipe_text), None
                 if recipe and self.bisection.judge.kind != "prove":
                     server = measuring.candidate_server(self.workspace, *self._served(tag, recipe))
-                    model = served_model.find_measured_server(stack.enter_context(server)).model
+                    model = measurement.find_measured_server(stack.enter_context(server)).model
                 while done < question.times:
                     trial = self._judged(tried, tag, recipe, model)
                     yield trial

@@ -26,14 +26,14 @@ from builder.base.http_client import NoAnswerError
 from builder.base.words import sha256_of
 from builder.engine import containers
 from builder.evidence.run_record import Better, Figure, Finding, Verdict
-from builder.lab.measure import outcome, own_script, served_model
-from builder.lab.measure.outcome import MeasuringProgress
+from builder.lab.measure import measurement, own_script
+from builder.lab.measure.measurement import MeasuringProgress
 from builder.serving import readiness, server_log
 from builder.sources import git, python
 
 if TYPE_CHECKING:
     from builder.definitions.configuration import BenchProfile
-    from builder.lab.measure.served_model import ServedModel
+    from builder.lab.measure.measurement import ServedModel
     from builder.serving.running import ServerMember
 
 
@@ -48,7 +48,7 @@ def measure_bench(
     *,
     revision: str | None = None,
     member: ServerMember | None = None,
-) -> outcome.Outcome:
+) -> measurement.Outcome:
     """Measures a served model with ``profile``, without the depths that exceed its context. Memory and log come from
     ``member``, the container that answers. If the server fails during the measurement, that is the result. Raises
     MeasuringError if llama-benchy or the tokenizer is missing, UsageError if the profile does not fit the model."""
@@ -73,11 +73,11 @@ def measure_bench(
         tokenizer = fetch_tokenizer(served, revision, environ, member, target)
         throughput = run_llama_benchy(served, fitting, tokenizer, environ, report, read_memory)
         figures, findings = [*throughput.figures], [*throughput.findings]
-        if outcome.verdict_of(throughput.findings) != "fail":
+        if measurement.verdict_of(throughput.findings) != "fail":
             accepted, faults = measure_acceptance(served, report)
             figures += accepted
             findings += faults
-    if not served_model.model_answers(served, _AFTERWARDS_SECONDS):
+    if not measurement.model_answers(served, _AFTERWARDS_SECONDS):
         findings.append(Finding("answers", "afterwards", "fail", "the server no longer answers"))
     if available:
         figures.append(Figure("memory_floor", {}, "bytes", "higher", (float(min(available)),)))
@@ -87,14 +87,14 @@ def measure_bench(
         with suppress(EngineError):  # the container uses another log driver, or another command removed it
             lines = containers.container_log(member.engine, member.service.id)
             figures += log_figures(lines, member.service.started)
-    return outcome.Outcome(
+    return measurement.Outcome(
         kind="bench",
         name=profile.name,
         version=LLAMA_BENCHY,
         set=bench_digest(profile),
         started=started,
         seconds=time.monotonic() - began,
-        verdict=outcome.verdict_of(tuple(findings)),
+        verdict=measurement.verdict_of(tuple(findings)),
         figures=tuple(figures),
         findings=tuple(findings),
         counts={"runs": profile.runs},
@@ -106,7 +106,7 @@ def measure_bench(
 def bench_digest(profile: BenchProfile) -> str:
     """The digest of a profile and its texts: compare figures only with figures of the same digest."""
     protocol = {name: value for name, value in asdict(profile).items() if name != "minutes"}
-    return outcome.outcome_digest([protocol, filler_digest(), PROMPTS, TOKENS])
+    return measurement.outcome_digest([protocol, filler_digest(), PROMPTS, TOKENS])
 
 
 # The acceptance of drafted tokens, from the server's counters before and after fixed prompts.
@@ -129,7 +129,7 @@ def measure_acceptance(served: ServedModel, report: Report) -> tuple[tuple[Figur
 
     def metrics() -> str:
         try:
-            return served_model.get(f"{served.root}/metrics", key=served.key)
+            return measurement.get(f"{served.root}/metrics", key=served.key)
         except NoAnswerError as error:
             raise ValueError(f"/metrics: {error}") from None
 
@@ -138,10 +138,10 @@ def measure_acceptance(served: ServedModel, report: Report) -> tuple[tuple[Figur
         if "vllm:spec_decode_num_drafts_total" not in page and page.endswith("\n"):
             return (), ()
         for number, prompt in enumerate(PROMPTS):
-            report(outcome.MeasuringProgress("acceptance", number / len(PROMPTS), None))
+            report(measurement.MeasuringProgress("acceptance", number / len(PROMPTS), None))
             messages = [{"role": "user", "content": prompt}]
             body = {"messages": messages, "max_tokens": TOKENS, "temperature": 0, "seed": 0}
-            served_model.complete(served, body, _SECONDS)
+            measurement.complete(served, body, _SECONDS)
         accepted = acceptance(page, metrics())
     except (ValueError, NoAnswerError) as error:
         verdict: Verdict = "fail" if isinstance(error, NoAnswerError) else "unclear"
@@ -253,7 +253,7 @@ class Throughput(NamedTuple):
 
 
 def run_llama_benchy(
-    served: served_model.ServedModel,
+    served: measurement.ServedModel,
     profile: BenchProfile,
     tokenizer: Path,
     environ: Mapping[str, str],
@@ -280,7 +280,7 @@ def run_llama_benchy(
             ended = own_script.run_bounded(
                 [*uv, *variables, *script, *_options(served, profile, tokenizer, folder)],
                 folder=folder,
-                environ={**environ, **python.variables(settings, links), **served_model.passed_on(served.key)},
+                environ={**environ, **python.variables(settings, links), **measurement.passed_on(served.key)},
                 seconds=60.0 * profile.minutes,
                 tick=_watch(folder / "progress.jsonl", profile, report, meanwhile),
             )
@@ -291,7 +291,7 @@ def run_llama_benchy(
         return _result(ended, folder, profile, tokenizer)
 
 
-def _options(served: served_model.ServedModel, profile: BenchProfile, tokenizer: Path, folder: Path) -> list[str]:
+def _options(served: measurement.ServedModel, profile: BenchProfile, tokenizer: Path, folder: Path) -> list[str]:
     options = ["--base-url", served.address, "--model", served.name, "--served-model-name", served.name]
     options += ["--tokenizer", str(tokenizer), "--book-url", _BOOK]
     for name in ("pp", "tg", "depth", "concurrency"):
@@ -426,7 +426,7 @@ _TOKENIZER_SECONDS = 60.0
 
 
 def fetch_tokenizer(
-    served: served_model.ServedModel,
+    served: measurement.ServedModel,
     revision: str | None,
     environ: Mapping[str, str],
     member: ServerMember | None,

@@ -21,12 +21,12 @@ from builder.base import files, processes, words, yaml_file
 from builder.base.errors import MeasuringError, UsageError
 from builder.base.http_client import NoAnswerError
 from builder.base.values import dataclass, field, replace
-from builder.lab.measure import outcome, served_model
-from builder.lab.measure.outcome import MeasuringProgress
+from builder.lab.measure import measurement
+from builder.lab.measure.measurement import MeasuringProgress
 
 if TYPE_CHECKING:
     from builder.base.events import Report
-    from builder.lab.measure.served_model import ServedModel
+    from builder.lab.measure.measurement import ServedModel
 
 
 LENGTH = 128
@@ -97,7 +97,7 @@ def _data() -> Mapping[str, Any]:
 
 def texts_digest() -> str:
     """The digest of the texts. Compare figures only if their texts have the same digest."""
-    return outcome.outcome_digest([VERSION, LENGTH, _data()])
+    return measurement.outcome_digest([VERSION, LENGTH, _data()])
 
 
 def kinds() -> tuple[str, ...]:
@@ -118,7 +118,7 @@ def compose_prompts(served: ServedModel, plan: TextPlan) -> ForcedPrompts:
     prompts = [_prompt(tokens, kinds_of, depths) for tokens, kinds_of in mixed]
     try:
         whole, tokens = _tool_session(served, numbers, most)
-        digests[TOOLS] = outcome.outcome_digest([whole, tokens])
+        digests[TOOLS] = measurement.outcome_digest([whole, tokens])
         prompts.append(_prompt(tokens, [TOOLS] * (len(tokens) // LENGTH), depths))
     except NoAnswerError as error:
         left_out.append(f"{TOOLS} left out: the server cannot render tool calls: {str(error)[:200]}")
@@ -128,7 +128,7 @@ def compose_prompts(served: ServedModel, plan: TextPlan) -> ForcedPrompts:
         except NoAnswerError as error:
             left_out.append(f"session {number} left out: {str(error)[:200]}")
             continue
-        digests[f"{SESSIONS} {number}"] = outcome.outcome_digest(tokens)
+        digests[f"{SESSIONS} {number}"] = measurement.outcome_digest(tokens)
         cut = tokens[:most]
         if len(cut) >= LENGTH:
             prompts.append(_prompt(cut, [SESSIONS] * (len(cut) // LENGTH), depths))
@@ -161,7 +161,7 @@ def _mixed(
     streams: dict[str, Iterator[list[int]]] = {}
     for kind in order:
         stream = _stream(served, functools.partial(_piece, kind, numbers), needed * LENGTH)
-        digests[kind] = outcome.outcome_digest(stream)
+        digests[kind] = measurement.outcome_digest(stream)
         streams[kind] = iter([stream[place : place + LENGTH] for place in range(0, len(stream), LENGTH)])
     every = [_beginning(served)]
     turn: list[str] = []
@@ -181,7 +181,7 @@ def _mixed(
             tokens += recalled[place : place + LENGTH] if kind == COPYING else next(streams[kind])
             kinds_of.append(kind)
         yield tokens, kinds_of
-    digests[COPYING] = outcome.outcome_digest(every)
+    digests[COPYING] = measurement.outcome_digest(every)
 
 
 def _beginning(served: ServedModel) -> list[int]:
@@ -296,7 +296,7 @@ def _tokens(served: ServedModel, text: str) -> list[int]:
 
 
 def _ids(served: ServedModel, body: dict[str, Any]) -> list[int]:
-    answer = served_model.post(served, f"{served.root}/tokenize", body, _SECONDS)
+    answer = measurement.post(served, f"{served.root}/tokenize", body, _SECONDS)
     tokens = answer.get("tokens")
     if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
         raise NoAnswerError("the server does not return the tokens of a text")
@@ -413,7 +413,7 @@ def with_answers(served: ServedModel, rated: RatedImage, what: str, report: Repo
     """Adds the answers to the questions to the ratings of an image. Raises MeasuringError if the server has ended."""
     began = time.monotonic()
     right = tuple(processes.in_parallel(lambda each: is_right(served, each), questions(), _AT_ONCE))
-    served_model.ask_served_model(served.address, served.key)  # an ended server gave no wrong answers
+    measurement.ask_served_model(served.address, served.key)  # an ended server gave no wrong answers
     report(MeasuringProgress(f"{what} answered {len(right)} questions", 1.0, None))
     return replace(rated, right=right, seconds=rated.seconds + time.monotonic() - began)
 
@@ -422,7 +422,7 @@ def rate_prompt(served: ServedModel, tokens: Sequence[int], spelled: dict[str, s
     """Returns the scores of a prompt's tokens, and adds the likeliest tokens as text to ``spelled``. Raises
     NoAnswerError."""
     body = {"prompt": list(tokens), "max_tokens": 1, "temperature": 0, "prompt_logprobs": 1}
-    answer = served_model.post(served, f"{served.address}/completions", body, _RATING_SECONDS, _LARGEST)
+    answer = measurement.post(served, f"{served.address}/completions", body, _RATING_SECONDS, _LARGEST)
     try:
         rated = answer["choices"][0]["prompt_logprobs"]
         if len(rated) != len(tokens):
@@ -476,7 +476,7 @@ def is_right(served: ServedModel, question: CheckedQuestion) -> bool:
     body = {"messages": [message], "max_tokens": _ANSWER_TOKENS, "temperature": 0, "seed": 0}
     body["chat_template_kwargs"] = {"enable_thinking": False}  # templates without this option ignore it
     try:
-        answer = served_model.complete(served, body, _ANSWER_SECONDS)
+        answer = measurement.complete(served, body, _ANSWER_SECONDS)
         content = answer["choices"][0]["message"]["content"]
     except (NoAnswerError, LookupError, TypeError):
         return False

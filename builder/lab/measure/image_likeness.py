@@ -16,8 +16,8 @@ from builder.base.errors import MeasuringError
 from builder.base.values import dataclass, replace
 from builder.evidence import statistics
 from builder.evidence.run_record import SAME, Figure, Finding, Verdict
-from builder.lab.measure import forced_texts, outcome
-from builder.lab.measure.outcome import Outcome
+from builder.lab.measure import forced_texts, measurement
+from builder.lab.measure.measurement import Outcome
 
 if TYPE_CHECKING:
     from builder.evidence.statistics import Likeness, LikenessComparison, PerplexityChange
@@ -265,7 +265,7 @@ def likeness_outcome(
 def same_digest() -> str:
     """The digest of the texts and questions."""
     questions = [vars(each) for each in forced_texts.questions()]
-    return outcome.outcome_digest([VERSION, forced_texts.texts_digest(), questions])
+    return measurement.outcome_digest([VERSION, forced_texts.texts_digest(), questions])
 
 
 def _findings(likeness: ImageLikeness) -> Sequence[Finding]:

@@ -19,9 +19,8 @@ from builder.definitions.configuration import BUILT_IN, BenchProfile
 from builder.engine.client import Endpoint
 from builder.engine.containers import LogLine, Service
 from builder.lab.measure import bench
-from builder.lab.measure.outcome import MeasuringProgress, Outcome
+from builder.lab.measure.measurement import MeasuringProgress, Outcome, ServedModel
 from builder.lab.measure.own_script import EndedProcess
-from builder.lab.measure.served_model import ServedModel
 from builder.serving.running import ServerMember
 from tests.lab.measure.openai_server import METRICS, Behaviour, serving, write_tokenizer
 

@@ -11,7 +11,7 @@ import pytest
 
 from builder.base import events, records
 from builder.base.errors import MeasuringError, UsageError
-from builder.lab.measure import forced_texts, image_likeness, served_model
+from builder.lab.measure import forced_texts, image_likeness, measurement
 from builder.lab.measure.forced_texts import LENGTH, RatedReference, TextPlan
 from tests.lab.measure.openai_server import Behaviour, serving
 
@@ -227,6 +227,6 @@ def test_answers_that_get_worse_are_found_and_counted() -> None:
 
 def test_a_server_without_logprobs_says_so() -> None:
     with serving(Behaviour()) as served:
-        assert served_model.model_answers(served)
+        assert measurement.model_answers(served)
         with pytest.raises(MeasuringError, match="A cannot rate texts"):
             forced_texts.rate_image(served, SMALL, "A", events.ignore)
