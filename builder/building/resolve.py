@@ -255,7 +255,7 @@ def _compare(workspace: Workspace, lock: Lock, plan: Plan) -> Comparison:
 def _dry_run(workspace: Workspace, image: PlannedImage) -> None:
     if image.comparison.existing or not (image.recipe or any(mod.patches for mod in image.plan.mods)):
         return
-    from builder.building import mod_dry_run, vllm_choices
+    from builder.building import vllm_choices
     from builder.pins import packages
 
     base = image.plan.chain[0].pins.base
@@ -267,7 +267,7 @@ def _dry_run(workspace: Workspace, image: PlannedImage) -> None:
     access = packages.Access(workspace.project, workspace.environment, lambda text: workspace.report(Message(text)))
     parts = image.plan.chain
     definitions = [packages.PinnedDefinition(part.definition, part.pins, image.patches) for part in parts]
-    mod_dry_run.require_applicable(
+    mod_choice.require_applicable(
         image.plan.mods, lambda package: packages.pinned(access, definitions, package), workspace.report
     )
     vllm = packages.pinned(access, definitions, "vllm")
