@@ -38,9 +38,8 @@ from builder.base import processes
 from builder.base.errors import MeasuringError
 from builder.base.events import ignore
 from builder.engine import client as endpoints
-from builder.lab.measure import served_model
-from builder.lab.same import image_likeness, text_rating
-from builder.lab.same.forced_texts import TextPlan
+from builder.lab.measure import forced_texts, image_likeness, measurement
+from builder.lab.measure.forced_texts import TextPlan
 from tests import cpu_image
 
 if TYPE_CHECKING:
@@ -48,10 +47,9 @@ if TYPE_CHECKING:
 
     from builder.engine.client import Endpoint
     from builder.evidence.statistics import Likeness
-    from builder.lab.measure.served_model import ServedModel
-    from builder.lab.same.forced_texts import ForcedPrompts
-    from builder.lab.same.image_likeness import ImageLikeness
-    from builder.lab.same.text_rating import RatedImage
+    from builder.lab.measure.forced_texts import ForcedPrompts, RatedImage
+    from builder.lab.measure.image_likeness import ImageLikeness
+    from builder.lab.measure.measurement import ServedModel
 
 HERE = Path(__file__).resolve().parent.parent / "tests/end_to_end"
 # Files of vLLM and their changes. Keys are rotated by one position more than queries, in this many layers.
@@ -241,7 +239,7 @@ def _upper_bound(alarms: int, runs: int) -> float:
 
 
 def _rate(server: ServedModel, plan: TextPlan, given: ForcedPrompts | None = None) -> tuple[ForcedPrompts, RatedImage]:
-    own, rated = text_rating.rate_image(server, plan, "the model", ignore, given)
+    own, rated = forced_texts.rate_image(server, plan, "the model", ignore, given)
     return own, rated
 
 
@@ -260,7 +258,7 @@ def _served(host: Host, variant: Variant) -> Iterator[ServedModel]:
         until = time.monotonic() + 600
         while True:
             try:
-                model = served_model.ask_served_model(f"http://127.0.0.1:{port}/v1")
+                model = measurement.ask_served_model(f"http://127.0.0.1:{port}/v1")
                 break
             except MeasuringError:
                 if (log := ended()) or time.monotonic() > until:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from builder.base.project import Project
-from builder.lock import closures, lock_file, text
+from builder.lock import layout, lock_file, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 from tests import projects
 
@@ -23,14 +23,14 @@ def numbered(mods: dict[str, str] | None = None) -> NumberedImage:
 
 def reread(text: str, *locks: Lock) -> Lock:
     """Reads the lock in ``text``, with the package files of ``locks``."""
-    contents = {file.digest: file.content for lock in locks for file in closures.of_lock(lock)}
+    contents = {file.digest: file.content for lock in locks for file in layout.packages_files(lock)}
     return lock_file.parse_and_explain(text, load=lambda _path, digest: contents.get(digest))
 
 
 def write_lock(folder: Path, lock: Lock) -> None:
     """Writes images.lock and its package files into a project's folder."""
     projects.write(folder / "images.lock", text.dump_lock(lock))
-    for file in closures.of_lock(lock):
+    for file in layout.packages_files(lock):
         projects.write(folder / file.path, file.content.decode())
 
 

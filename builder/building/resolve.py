@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from builder.base.errors import SourceError, UsageError
+from builder.base.errors import LockError, SourceError, UsageError
 from builder.base.events import Message
 from builder.base.values import dataclass, replace
 from builder.building import mod_choice
@@ -15,8 +15,7 @@ from builder.engine import machine
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
 from builder.numbers import build_directory, status
-from builder.pins import chain as chains
-from builder.pins import pinning, vendored
+from builder.pins import pinning, resolver, vendored
 from builder.plan import rules
 from builder.plan.making import ImageInputs, make_plan
 from builder.serving import model_weights, selection
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
+    from builder.lock.model import Pins
     from builder.numbers.workspace import Workspace
     from builder.plan.plan_model import Plan, Step
 
@@ -88,7 +88,7 @@ def _targets(
     if request.locked and request.update:
         raise UsageError("`--locked` uses the existing pins, but `--update` resolves pins again: use only one option")
     for chain in all_chains if request.locked else ():
-        chains.refuse_stale(lock, chain, request.platform)
+        refuse_stale(lock, chain, request.platform)
     return [(named.recipe, chain) for named, chain in zip(targets, all_chains, strict=True)]
 
 
@@ -101,9 +101,9 @@ def _target(project: Project, lock: Lock, text: str) -> build_target.Target:
 
 
 def _complete_pins(
-    workspace: Workspace, lock: Lock, all_chains: Sequence[chains.Chain], request: BuildRequest
+    workspace: Workspace, lock: Lock, all_chains: Sequence[Chain], request: BuildRequest
 ) -> dict[str, pinning.ResolvedPins]:
-    pins = chains.resolve_missing(workspace, lock, all_chains, request.update)
+    pins = resolve_chains(workspace, lock, all_chains, request.update)
     if faults := [fault for completed in pins.values() for fault in completed.faults]:
         raise pinning.error_of(faults)
     say_older(workspace, lock, all_chains, pins, request)
@@ -116,14 +116,14 @@ def _complete_pins(
     return completed
 
 
-def _definitions(all_chains: Sequence[chains.Chain]) -> tuple[ImageDefinition, ...]:
+def _definitions(all_chains: Sequence[Chain]) -> tuple[ImageDefinition, ...]:
     return tuple({definition.name: definition for chain in all_chains for definition in chain}.values())
 
 
 def say_older(
     workspace: Workspace,
     lock: Lock,
-    all_chains: Sequence[chains.Chain],
+    all_chains: Sequence[Chain],
     pins: Mapping[str, pinning.ResolvedPins],
     request: BuildRequest,
 ) -> None:
@@ -255,21 +255,98 @@ def _compare(workspace: Workspace, lock: Lock, plan: Plan) -> Comparison:
 def _dry_run(workspace: Workspace, image: PlannedImage) -> None:
     if image.comparison.existing or not (image.recipe or any(mod.patches for mod in image.plan.mods)):
         return
-    from builder.building import mod_dry_run, vllm_choices
-    from builder.pins import base_contents, packages
+    from builder.building import vllm_choices
+    from builder.pins import packages
 
     base = image.plan.chain[0].pins.base
     if base and base.packages and not workspace.engine.builds_elsewhere:
         # The dry run reads files of the base, which the build needs anyway. Without it, the patches are reported as not
         # tried; BuildKit reports the reason.
         with suppress(SourceError):
-            base_contents.ensure_present(workspace.engine, base, image.plan.definition.platform, workspace.report)
+            resolver.ensure_base_present(workspace.engine, base, image.plan.definition.platform, workspace.report)
     access = packages.Access(workspace.project, workspace.environment, lambda text: workspace.report(Message(text)))
     parts = image.plan.chain
     definitions = [packages.PinnedDefinition(part.definition, part.pins, image.patches) for part in parts]
-    mod_dry_run.require_applicable(
+    mod_choice.require_applicable(
         image.plan.mods, lambda package: packages.pinned(access, definitions, package), workspace.report
     )
     vllm = packages.pinned(access, definitions, "vllm")
     if image.recipe and vllm:
         vllm_choices.require_known(workspace.project, image.recipe, vllm)
+
+
+# The pins of all definitions that a command needs, chain by chain, with the base of each chain first. Each definition
+# is resolved once, with the packages that its image inherits from its parents in the chain.
+
+Chain = tuple["ImageDefinition", ...]
+"""A definition and its parents, the base first."""
+
+Update = Mapping[str, str | None]
+"""The names to resolve again (``vllm``, ``python``), each with the git ref to use, or None for the definition's ref."""
+
+
+def resolve_chains(
+    workspace: Workspace, lock: Lock, chains: Sequence[Chain], update: Update
+) -> dict[str, pinning.ResolvedPins]:
+    """The pins of every definition in ``chains``, by name. Pins in ``lock`` are kept, except stale pins and the names
+    in ``update``. Each source is queried once. See `pinning.resolve_missing`."""
+    updates = _update_of_each(chains, update)
+    sources = resolver.make_resolver(workspace)
+    completed: dict[str, pinning.ResolvedPins] = {}
+    for chain in chains:
+        inherited: pinning.Inherited = ()
+        below = ""
+        for definition in chain:
+            name = definition.name
+            if name not in completed:
+                pins, own = lock.pins_of(name, definition.platform), updates[name]
+                completed[name] = pinning.ResolvedPins(pins)
+                if own or pinning.stale_pins(definition, pins, inherited):
+                    completed[name] = pinning.resolve_missing(definition, pins, inherited, sources, own, below)
+            closure = completed[name].pins.python
+            below = closure.as_of if closure else below
+            inherited = _inherited_from(definition, completed[name].pins, inherited)
+    return completed
+
+
+def stale_chain(lock: Lock, chain: Chain) -> dict[str, tuple[str, ...]]:
+    names = {}
+    inherited: pinning.Inherited = ()
+    for definition in chain:
+        pins = lock.pins_of(definition.name, definition.platform)
+        if stale_here := pinning.stale_pins(definition, pins, inherited):
+            names[definition.name] = stale_here
+        inherited = _inherited_from(definition, pins, inherited)
+    return names
+
+
+def refuse_stale(lock: Lock, chain: Chain, platform: str | None = None) -> None:
+    """Raises LockError if ``chain`` has a missing or stale pin. ``platform`` is the one that the user typed."""
+    for definition, names in stale_chain(lock, chain).items():
+        message = f"images.lock does not cover {', '.join(sorted(names))} of {definition} on {chain[-1].platform}"
+        typed = f" --platform {platform}" if platform else ""
+        raise LockError(message, hint=f"run `builder lock {definition}{typed}`, then commit images.lock")
+
+
+def _inherited_from(definition: ImageDefinition, pins: Pins, inherited: pinning.Inherited) -> pinning.Inherited:
+    """The packages that an image inherits from ``definition``; None if its pins are incomplete."""
+    if inherited is None or {"python", *definition.sources} & set(pinning.stale_pins(definition, pins, inherited)):
+        return None
+    below = pinning.with_base(definition, pins, inherited)
+    return (*below, *pins.python.packages) if below is not None and pins.python else below
+
+
+def _update_of_each(chains: Sequence[Chain], update: Update) -> dict[str, dict[str, str | None]]:
+    """The part of ``update`` for each definition. A name means the last definition of a chain that has such a source.
+    Raises UsageError if no chain has the name."""
+    updates: dict[str, dict[str, str | None]] = {definition.name: {} for chain in chains for definition in chain}
+    for name, ref in update.items():
+        having = [[each for each in chain if name in pinning.pin_names(each)] for chain in chains]
+        if not any(having):
+            sources = {source for chain in chains for definition in chain for source in pinning.pin_names(definition)}
+            targets = list(dict.fromkeys(chain[-1].name for chain in chains))
+            message = f"{', '.join(targets)} {'has' if len(targets) == 1 else 'have'} no source `{name}`"
+            raise UsageError(message, hint=f"sources: {', '.join(sorted(sources))}; see `sources:` in image.yaml")
+        for definitions in filter(None, having):
+            updates[definitions[-1].name][name] = ref
+    return updates

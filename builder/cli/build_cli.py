@@ -16,7 +16,7 @@ from builder.cli.options import Context, json_option, names, repeated, update_op
 from builder.cli.output import data, print_json, print_note, print_result, styled
 
 if TYPE_CHECKING:
-    from builder.building.outlook import BuildOutlook
+    from builder.building.bake import BuildOutlook
     from builder.building.resolve import PlannedImage
 
 

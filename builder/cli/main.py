@@ -82,7 +82,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "probe": ("measure_cli", "probe", "Check a served model: tool calls, and checks of your own."),
     },
     "Several machines": {
-        "nodes": ("nodes_cli", "nodes", "Show which images each node has, and what each node serves."),
+        "nodes": ("transfers_cli", "nodes", "Show which images each node has, and what each node serves."),
         "push": ("transfers_cli", "push", "Push numbered images to the registry."),
         "pull": ("transfers_cli", "pull", "Pull a numbered image from the registry."),
         "mirror": ("lock_cli", "mirror", "Copy upstream images to your own registry."),

@@ -16,7 +16,7 @@ from builder.cli.output import data, print_json, print_line, print_note, print_r
 
 if TYPE_CHECKING:
     from builder.evidence.run_record import Evidence, ProvedImage
-    from builder.lab.measure.outcome import ComparedFigure, ComparedNumbers
+    from builder.lab.measure.measurement import ComparedFigure, ComparedNumbers
 
 
 _image_option = click.option(

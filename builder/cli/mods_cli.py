@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from builder.base.project import Project
-    from builder.building.mod_dry_run import ModVerdict, TriedPatch
+    from builder.building.mod_choice import ModVerdict, TriedPatch
     from builder.definitions.mod import Mod
     from builder.moving.copies import Kind, PlannedCopy
 

@@ -143,7 +143,7 @@ def _keeping(name: str, text: str, *, kept: bool) -> click.Command:
     @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions", "models", "recipes"))
     @json_and_context
     def command(context: Context, image: str, as_json: bool) -> None:
-        name, changed = commands.keep.keep_image(context.workspace(), image, kept=kept)
+        name, changed = commands.pointing.keep_image(context.workspace(), image, kept=kept)
         if as_json:
             print_json({"image": name, "pinned": kept, "changed": changed})
             return

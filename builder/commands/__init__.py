@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from builder.commands import explaining as explaining
     from builder.commands import image_files as image_files
     from builder.commands import init as init
-    from builder.commands import keep as keep
     from builder.commands import keeping as keeping
     from builder.commands import listing as listing
     from builder.commands import lock as lock

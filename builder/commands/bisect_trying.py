@@ -39,13 +39,11 @@ from builder.engine import images
 from builder.evidence.run_record import Subject
 from builder.lab.bisect import mixtures, points, search
 from builder.lab.bisect.search import BisectCandidate, Bisection, Conclusion, ListPoints, Question, Trial, TryCandidate
-from builder.lab.measure import own_script, probes, served_model
+from builder.lab.measure import forced_texts, image_likeness, measurement, own_script, probes
+from builder.lab.measure.forced_texts import RatedReference, TextPlan
 from builder.lab.prove import judging, prove
 from builder.lab.prove.judging import Reference
 from builder.lab.prove.prove import ProvedPairing
-from builder.lab.same import image_likeness, text_rating
-from builder.lab.same.forced_texts import TextPlan
-from builder.lab.same.text_rating import RatedReference
 from builder.lock import lock_file
 from builder.plan import making
 from builder.serving import readiness, selection
@@ -55,7 +53,7 @@ from builder.sources import foreign_files
 if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
-    from builder.lab.measure.served_model import ServedModel
+    from builder.lab.measure.measurement import ServedModel
     from builder.lock.model import Lock, Repository
     from builder.numbers.workspace import Workspace
     from builder.serving.preparation import ServeRequest
@@ -185,7 +183,7 @@ class RunningBisection:
                 recipe, model = self._recipe(recipe_text), None
                 if recipe and self.bisection.judge.kind != "prove":
                     server = measuring.candidate_server(self.workspace, *self._served(tag, recipe))
-                    model = served_model.find_measured_server(stack.enter_context(server)).model
+                    model = measurement.find_measured_server(stack.enter_context(server)).model
                 while done < question.times:
                     trial = self._judged(tried, tag, recipe, model)
                     yield trial
@@ -241,7 +239,7 @@ class RunningBisection:
         workspace, first = self.workspace, self.bisection.numbers[0]
         kept, plan = workspace.project.bisecting / "answers.json", TextPlan()
         if tried.number == first:
-            reference = RatedReference(*text_rating.rate_image(model, plan, of_candidate(tried), workspace.report))
+            reference = RatedReference(*forced_texts.rate_image(model, plan, of_candidate(tried), workspace.report))
             files.write_state(kept, records.text_of(reference, {}).encode())
             return Trial(tried, passed=1)
         try:
@@ -251,7 +249,7 @@ class RunningBisection:
             hint = "end the bisection with `builder bisect stop`, then start it again"
             raise ConflictError(message, hint=hint) from None
         given = reference.prompts
-        _, rated = text_rating.rate_image(model, plan, of_candidate(tried), workspace.report, given)
+        _, rated = forced_texts.rate_image(model, plan, of_candidate(tried), workspace.report, given)
         likeness = image_likeness.compare_images(given, reference.rated, rated)
         note = image_likeness.first_difference(likeness)
         if likeness.verdict == "cannot tell":

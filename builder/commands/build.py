@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.base import words
+from builder.base import files, records, words
 from builder.base.errors import BuildFailedError, ConflictError, UsageError
 from builder.base.events import Message
-from builder.building import result_cache
+from builder.base.values import dataclass
 from builder.building.request import BuildOutcome, BuildRequest, Built, HeldPointer, ModelOutcome
+from builder.engine import images
 
 if TYPE_CHECKING:
     from builder.base.project import Project
-    from builder.building.bake import BakedImage
-    from builder.building.outlook import BuildOutlook
+    from builder.building.bake import BakedImage, BuildOutlook
     from builder.building.resolve import PlannedImage
     from builder.commands.transfers import PushedImage
     from builder.evidence.run_record import ProvedImage
@@ -31,12 +33,12 @@ def build_targets(workspace: Workspace, request: BuildRequest) -> Iterator[Build
     and BuildFailedError if a check fails. Lock, tags and numbers are then unchanged, except for images that were
     already yielded. An image whose proof fails is also yielded. It keeps its number, is not pushed and moves no
     pointer; BuildFailedError is raised at the end."""
-    key = result_cache.cache_key(workspace, request)
-    if key and (remembered := result_cache.look_up(workspace, key)):
+    key = cache_key(workspace, request)
+    if key and (remembered := cached_outcomes(workspace, key)):
         yield from remembered
         return
     # Imported only here, because these modules take longer to import than all modules above.
-    from builder.building import bake, commit, outlook, resolve, verification, work_folder
+    from builder.building import bake, commit, resolve, verification, work_folder
     from builder.definitions.image import build_jobs
     from builder.evidence.run_record import keep_proof
     from builder.lab.prove import prove
@@ -50,16 +52,16 @@ def build_targets(workspace: Workspace, request: BuildRequest) -> Iterator[Build
     yield from results
     to_build = [image for image in planned if request.force or not image.comparison.existing]
     if key and not to_build:
-        result_cache.store(key, planned, results)
+        store_outcomes(key, planned, results)
 
     if to_build:
         workspace = bake.with_builder(workspace, request.builder)
-        outlooks = outlook.of_images(workspace, request, to_build)
+        outlooks = bake.build_outlooks(workspace, request, to_build)
         for image, ahead in zip(to_build, outlooks, strict=True):
             _report_reasons(workspace, image, ahead)
         _advise(workspace, to_build)
         if not request.ignore_disk:
-            outlook.require_room(outlooks)
+            bake.require_room(outlooks)
         started = time.monotonic()
         with bake.baked_images(workspace, to_build, registry, build_jobs(request.settings)) as baked_images:
             for baked in baked_images:
@@ -80,14 +82,14 @@ def build_targets(workspace: Workspace, request: BuildRequest) -> Iterator[Build
 
 def preview_build(workspace: Workspace, request: BuildRequest) -> tuple[tuple[PlannedImage, BuildOutlook], ...]:
     """Plans like `build_targets`, and adds the outlook of each image. Raises the errors of `resolve.plan_images`."""
-    from builder.building import bake, outlook, resolve, verification
+    from builder.building import bake, resolve, verification
 
     if request.push:
         _registry(workspace)
     planned = resolve.plan_images(workspace, request)
     verification.require_known([image.plan for image in planned], request.without_checks)
     workspace = bake.with_builder(workspace, request.builder)
-    return tuple(zip(planned, outlook.of_images(workspace, request, planned), strict=True))
+    return tuple(zip(planned, bake.build_outlooks(workspace, request, planned), strict=True))
 
 
 def write_directory(project: Project, planned: PlannedImage, folder: Path) -> None:
@@ -213,3 +215,122 @@ def _report_reasons(workspace: Workspace, image: PlannedImage, ahead: BuildOutlo
         lines += [f"  {reason}" for reason in comparison.reasons]
     for line in [*lines, *ahead.lines]:
         workspace.report(Message(line))
+
+
+# The results of builds that had nothing to do are cached, by the typed request and the state of all files.
+#
+# As in git's index, the state of a file is its time of change (ctime), its size and its inode: writing to a file or
+# replacing it changes its ctime, which no program can set. The images in the engine are checked each time.
+
+_LARGEST = 16 << 20
+_MOST_FILES = 20_000  # checking more files takes longer than planning the build
+_DIGITS = 2  # of a request's digest that name its file: at most 256 files
+# Two writes within one tick of the file system's clock have the same ctime. A tick of Linux is at most 10 ms. Some file
+# systems store whole seconds.
+_TICK = 100_000_000
+_COARSE_TICK = 2_000_000_000
+_PROGRAM = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class CacheKey:
+    """A request with the state of the files. ``path`` is the file of its results, which another request may replace;
+    ``files`` is a digest of the request and the files' states. ``settled``: every later change to the files changes the
+    digest."""
+
+    path: Path
+    files: str
+    settled: bool
+
+
+@dataclass(frozen=True)
+class CachedResults:
+    """The results of a request for this state of ``files``. They are valid while the images of ``repositories`` in the
+    engine include ``images``, which maps names to fingerprints."""
+
+    files: str
+    repositories: tuple[str, ...]
+    images: Mapping[str, str]
+    results: tuple[BuildOutcome, ...]
+
+
+def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
+    """Returns the key of ``request`` in the present project. None if the request always needs planning, if the project
+    has too many files or an unreadable file, or if a build is running or was killed."""
+    always = request.update or request.force or request.push or request.candidate
+    if always or request.without_checks or request.promote_anyway or workspace.project.unfinished:
+        return None
+    states = hashlib.sha256()
+    newest = 0
+    try:
+        typed = (request.targets, request.models, request.mods, request.platform, sorted(request.settings.items()))
+        parts = (workspace.engine.host, Path.cwd(), *typed, request.locked, request.promote)
+        name = hashlib.sha256(repr(parts).encode()).hexdigest()
+        states.update(name.encode())
+        for number, path in enumerate(_plan_files(workspace.project)):
+            if number > _MOST_FILES:
+                return None
+            state = _file_state(path)
+            newest = max(newest, state.st_ctime_ns)
+            states.update(os.fsencode(path))
+            states.update(f"\0{state.st_ctime_ns} {state.st_size} {state.st_ino} {state.st_dev}\0".encode())
+    except OSError:
+        return None
+    tick = _TICK if newest % 1_000_000_000 else _COARSE_TICK
+    place = workspace.project.state / "unchanged" / name[:_DIGITS]
+    return CacheKey(place, states.hexdigest(), newest < time.time_ns() - tick)
+
+
+def cached_outcomes(workspace: Workspace, key: CacheKey) -> tuple[BuildOutcome, ...] | None:
+    """Returns the results stored under ``key``; None unless the files and the images in the engine are unchanged."""
+    try:
+        stored = records.read_file(key.path, CachedResults, largest=_LARGEST)
+    except (OSError, records.RecordError):
+        return None
+    if stored.files != key.files:
+        return None
+    cache = workspace.project.engine_cache
+    _, existing = images.find_images(workspace.engine, stored.repositories, stored.images, cache)
+    return stored.results if existing == stored.images else None
+
+
+def store_outcomes(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[BuildOutcome]) -> None:
+    """Stores the ``results`` of plans that need no build, if they stay valid while nothing changes.
+
+    They are not stored if something was just recorded, if a later number with the same inputs may return to the engine,
+    if a recipe is outside recipes/, if a source is a local checkout, which is outside the project's state, or if
+    evidence is missing, which may be recorded at any time.
+    """
+    images: dict[str, str] = {}
+    definitions = [part.definition for image in planned for part in image.plan.chain]
+    has_checkout = any(source.checkout for each in definitions for source in each.git_sources.values())
+    if not key.settled or not planned or has_checkout or any(result.waiting for result in results):
+        return
+    for image in planned:
+        name = image.comparison.existing
+        if name is None or not image.is_recorded or (image.recipe and not image.recipe.file.startswith("recipes/")):
+            return
+        numbers = image.lock.images[name.repository].numbers
+        if name.number != max(n for n, record in numbers.items() if record.input_hash == image.plan.input_hash):
+            return
+        images[str(name)] = numbers[name.number].fingerprint
+    content = CachedResults(key.files, tuple(planned[0].lock.images), images, tuple(results))
+    files.write_state(key.path, records.text_of(content, {}).encode())
+
+
+def _plan_files(project: Project) -> Iterator[Path]:
+    """Lists all files that a plan depends on, including the program. A new recipe changes the state of its folder."""
+    settings = project.root / "builder.yaml"
+    yield from (project.root, project.lock, *([settings] if settings.exists() else []))
+    for top in (project.dockerfiles, project.mods, project.recipes, _PROGRAM):
+        for path, folders, names in os.walk(top, followlinks=True):
+            folders.sort()
+            yield Path(path)
+            yield from (Path(path, name) for name in sorted(names) if top != _PROGRAM or not name.endswith(".pyc"))
+
+
+def _file_state(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return path.lstat()  # a dangling link

@@ -16,17 +16,15 @@ from builder.base.values import dataclass, field, replace
 from builder.commands import measuring, servers
 from builder.definitions import build_target
 from builder.evidence import requirements
-from builder.lab.measure import served_model
-from builder.lab.same import forced_texts, image_likeness, text_rating
-from builder.lab.same.forced_texts import ForcedPrompts, TextPlan
+from builder.lab.measure import forced_texts, image_likeness, measurement
+from builder.lab.measure.forced_texts import ForcedPrompts, TextPlan
 from builder.lock import lock_file
 from builder.serving import image_words, model_weights, preparation, readiness, selection
 from builder.serving.selection import SelectedImage, ServedImage
 
 if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
-    from builder.lab.measure.outcome import Outcome
-    from builder.lab.measure.served_model import MeasuredServer
+    from builder.lab.measure.measurement import MeasuredServer, Outcome
     from builder.lock.model import ImageName, Lock
     from builder.numbers.workspace import Workspace
 
@@ -185,7 +183,7 @@ def compare_sides(
             reference = _reference(workspace, before, first, is_other_model=is_other_model)
             outcome = image_likeness.likeness_outcome(likeness, options.plan, (by_first, by_second), reference, within)
             weights = {"weights": second.weights} if second.weights else {}
-            file = served_model.keep_run(workspace, server, outcome, weights)
+            file = measurement.keep_run(workspace, server, outcome, weights)
     except KeyboardInterrupt:
         is_interrupted = True
         raise
@@ -202,7 +200,7 @@ def compare_sides(
 def _served(workspace: Workspace, side: ComparedSide) -> Iterator[MeasuredServer]:
     with measuring.candidate_server(workspace, _request(workspace, side), side.selection) as server:
         try:
-            yield served_model.find_measured_server(server)
+            yield measurement.find_measured_server(server)
         except MeasuringError as error:
             raise readiness.end_while_measured(workspace.project, server) or error from None
 
@@ -214,17 +212,17 @@ def _request(workspace: Workspace, side: ComparedSide) -> preparation.ServeReque
 
 def _rated(
     workspace: Workspace, server: MeasuredServer, plan: TextPlan, shown: str, given: ForcedPrompts | None = None
-) -> tuple[ForcedPrompts, text_rating.RatedImage]:
-    own, rated = text_rating.rate_image(server.model, plan, shown, workspace.report, given)
-    return own, text_rating.with_answers(server.model, rated, shown, workspace.report)
+) -> tuple[ForcedPrompts, forced_texts.RatedImage]:
+    own, rated = forced_texts.rate_image(server.model, plan, shown, workspace.report, given)
+    return own, forced_texts.with_answers(server.model, rated, shown, workspace.report)
 
 
 def _notes(server: MeasuredServer, shown: str) -> Iterator[str]:
     """Notes on settings of a running server that affect the figures and are not faults of the image."""
-    cache = served_model.served_option(server.running, "--kv-cache-dtype", "--kv_cache_dtype")
+    cache = measurement.served_option(server.running, "--kv-cache-dtype", "--kv_cache_dtype")
     if cache not in {"", "auto"}:
         yield f"{shown} stores its KV cache as {cache}"
-    if served_model.served_option(server.running, "--speculative-config", "--speculative_config", "-sc"):
+    if measurement.served_option(server.running, "--speculative-config", "--speculative_config", "-sc"):
         yield f"{shown} uses speculative decoding for its answers; the ratings come from the model itself"
 
 

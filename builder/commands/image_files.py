@@ -13,7 +13,7 @@ from builder.base.values import dataclass, replace
 from builder.building import work_folder
 from builder.engine import archives, images
 from builder.evidence import requirements
-from builder.lock import closures, lock_file, merging
+from builder.lock import layout, lock_file, merging
 from builder.moving import archive, traveling_caches
 from builder.numbers import adopted, build_directory, images_lock, status
 from builder.plan import plan_model
@@ -237,7 +237,7 @@ def _pins(contents: Archive) -> dict[str, dict[str, Pins]]:
     record = contents.build.get(images_lock.RECORD)
 
     def load(_path: str, digest: str) -> bytes | None:
-        file = contents.build.get(closures.name_of_copy(digest))
+        file = contents.build.get(layout.name_of_copy(digest))
         return file.content if file else None
 
     try:

@@ -5,32 +5,38 @@ A pruned number stays on record. An image that is current, kept or paired is nev
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from builder.base import words
+from builder.base import files, words
 from builder.base.errors import ConflictError, ImageContentsError, ImageStateError
 from builder.base.events import Message
 from builder.base.values import dataclass, replace
 from builder.building import mod_choice, work_folder
 from builder.engine import bake_run, images
+from builder.engine.images import ImageDetails, repository
 from builder.evidence import requirements
 from builder.lab.checkpoints import conversion
 from builder.lock import lock_file, merging
 from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Version, shown_mods
-from builder.numbers import adopted, claims, images_lock, retention, status
+from builder.numbers import adopted, build_directory, claims, images_lock, status
 from builder.pins import packages
-from builder.plan import making
+from builder.plan import making, plan_model
+from builder.plan.making import BASE_PACKAGES
 from builder.plan.plan_model import StagedFile
 from builder.serving import advice, compile_caches, model_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime, timedelta
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from builder.base.project import Project
     from builder.engine.client import Endpoint
-    from builder.engine.images import ImageDetails, Layer
+    from builder.engine.images import Layer
     from builder.numbers.workspace import Workspace
     from builder.serving.model_weights import PairingSource
 
@@ -280,13 +286,11 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
         for name, state in states.items()
         if state == "present" and tags[str(name)] in every and name not in left
     }
-    nameless = retention.nameless_images(
-        workspace.engine, lock, every, claims.contents_of_others(workspace.engine, own_id)
-    )
+    nameless = nameless_images(workspace.engine, lock, every, claims.contents_of_others(workspace.engine, own_id))
     ours = {*nameless, *(image.id for image in numbered.values())}
     others = {(image.tags or ("an image without a name",))[0]: image for id_, image in every.items() if id_ not in ours}
-    engine = retention.EngineImages(numbered, others, images.containers_by_image(workspace.engine))
-    reasons = retention.retention_reasons(lock, engine, keep, older_than, now)
+    engine = EngineImages(numbered, others, images.containers_by_image(workspace.engine))
+    reasons = retention_reasons(lock, engine, keep, older_than, now)
     going = {name: numbered[name] for name in sorted(reasons) if not reasons[name]}
     holders = {name: others_have.get(name) for name in going}
     # An image also stays if it has another name: then only the tag of the number goes.
@@ -294,8 +298,8 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
     leaving = {name: image for name, image in going.items() if freed.issuperset(image.tags)}
     kept = [image for name, image in numbered.items() if name not in leaving]
     # Reading all build directories is slow, and is not needed if every image has a name.
-    if any(retention.is_untagged(image) for image in others.values()):
-        nameless |= retention.superseded_bases(workspace.engine, workspace.project, lock, kept)
+    if any(is_untagged(image) for image in others.values()):
+        nameless |= superseded_bases(workspace.engine, workspace.project, lock, kept)
     going_ids = {image.id for image in nameless.values()}
     staying = [*(image for image in others.values() if image.id not in going_ids), *kept]
     every_leaving = [*leaving.values(), *nameless.values()]
@@ -425,7 +429,147 @@ def _remove_compiled(workspace: Workspace, pruning: PrunePlan) -> tuple[tuple[Im
 
 def _prune_cache(workspace: Workspace, before: Iterable[bake_run.CacheRecord]) -> int:
     lock = lock_file.read_lock(workspace.project.lock)
-    gone = retention.dockerfile_text(workspace.project, [name for name, image in lock.numbered() if image.pruned])
-    kept = retention.dockerfile_text(workspace.project, [name for name, image in lock.numbered() if not image.pruned])
+    gone = dockerfile_text(workspace.project, [name for name, image in lock.numbered() if image.pruned])
+    kept = dockerfile_text(workspace.project, [name for name, image in lock.numbered() if not image.pruned])
     after = bake_run.settled_records(workspace.engine)
-    return bake_run.remove_build_cache(workspace.engine, retention.removable_records(before, after, gone, kept))
+    return bake_run.remove_build_cache(workspace.engine, removable_records(before, after, gone, kept))
+
+
+# Orphans that builds of this project left in the engine: images without a name, and records of BuildKit's cache.
+# Anything that another project or program could have made does not count.
+
+
+def nameless_images(
+    endpoint: Endpoint, lock: Lock, every: Mapping[str, ImageDetails], of_others: AbstractSet[str]
+) -> dict[str, ImageDetails]:
+    """The images without a name that builds of the lock's repositories left, by id; ``every`` has all images.
+
+    An image that a number of this project records is left out: its tag was moved away and can be restored.
+    ``of_others`` has the fingerprints of other projects' images, which are left out for the same reason.
+    """
+    recorded: AbstractSet[str] = {
+        image.fingerprint for numbers in lock.images.values() for image in numbers.numbers.values() if not image.pruned
+    }
+    dangling = {id_: every[id_] for id_ in images.dangling(endpoint) if id_ in every}
+    # The labels are compared here: for a filter by label, the engine reads every image that it has.
+    return {
+        id_: image
+        for id_, image in dangling.items()
+        if making.INPUT_HASH in image.labels
+        and image.labels.get(making.REPOSITORY) in lock.images
+        and images.fingerprint(image) not in recorded | of_others
+    }
+
+
+def is_untagged(image: ImageDetails) -> bool:
+    return all("@" in tag for tag in image.tags)
+
+
+def superseded_bases(
+    endpoint: Endpoint, project: Project, lock: Lock, staying: Iterable[ImageDetails]
+) -> dict[str, ImageDetails]:
+    """The base images that were pulled for numbers and are not needed any more, by name. They have no tag, are no
+    longer pinned, and none of the images ``staying`` is built on them."""
+    every_pin = (pins.base for platforms in lock.pins.values() for pins in platforms.values())
+    pinned = {base.resolved for base in every_pin if base}
+    bases = {}
+    on_top = [image.layers for image in staying]
+    references = set()
+    for name in (ImageName(name, number) for name, recorded in lock.images.items() for number in recorded.numbers):
+        steps = build_directory.read_if_possible(build_directory.path_of(project, name)) or ()
+        if any(step.name.endswith(BASE_PACKAGES) for step in steps):
+            of_base = [step.takes for step in steps if step.name.rpartition(": ")[2] == "base"]
+            digests = ((each.get("image", ""), each.get("content", "")) for each in of_base)
+            references |= {f"{repository(image)}@{digest}" for image, digest in digests if digest.startswith("sha256:")}
+    for reference in sorted(references):
+        image = images.inspect_image(endpoint, reference) if reference.partition("@")[2] not in pinned else None
+        if image and is_untagged(image) and not any(layers[: len(image.layers)] == image.layers for layers in on_top):
+            bases[reference] = image
+    return bases
+
+
+def dockerfile_text(project: Project, names: Iterable[ImageName]) -> str:
+    """The text of all Dockerfiles of these numbers, in which the steps of BuildKit's cache records are looked up."""
+    texts = []
+    for name in names:
+        for file in build_directory.build_directory_files(build_directory.path_of(project, name)):
+            if file.name == "Dockerfile":
+                with suppress(OSError):
+                    texts.append(files.read_plain_file(file, plan_model.LARGEST_FILE).decode(errors="replace"))
+    return "\n".join(texts)
+
+
+def removable_records(
+    before: Iterable[bake_run.CacheRecord], after: Collection[bake_run.CacheRecord], gone: str, kept: str
+) -> set[str]:
+    """The ids of the cache records that only removed images needed. ``gone`` has the Dockerfiles of the removed images,
+    ``kept`` the Dockerfiles of all others.
+
+    Some records are copies of layers: their steps are in ``gone``, and they shared a layer with an image ``before`` but
+    no longer do. The others belong to other stages: their steps are scripts and do not occur in ``kept``. A step of one
+    line could belong to another project.
+    """
+    shared = {record.id for record in before if record.shared}
+    if not any(record.shared for record in after):
+        # Sometimes the engine marks no record as shared (seen with 28.5), although the remaining images have shared
+        # layers. So the marks mean nothing then.
+        shared = set()
+    free = [
+        record for record in after if record.step and record.step in gone and not record.shared and not record.in_use
+    ]
+    return {record.id for record in free if record.id in shared or ("\n" in record.step and record.step not in kept)}
+
+
+# The rules that keep numbered images when others are pruned. They are pure, so that tests can try each of them.
+
+
+@dataclass(frozen=True)
+class EngineImages:
+    """The images in the engine: the image of each number that is present with the recorded content, every other image
+    by its name, and the containers that use each image, by its id."""
+
+    numbered: Mapping[ImageName, ImageDetails]
+    others: Mapping[str, ImageDetails]
+    containers: Mapping[str, tuple[str, ...]]
+
+
+def retention_reasons(
+    lock: Lock, engine: EngineImages, keep: int, older_than: timedelta, now: datetime
+) -> dict[ImageName, tuple[str, ...]]:
+    """The reasons why each number stays; none for a number that may go. The ``keep`` newest numbers of each repository
+    stay, and so does every image built less than ``older_than`` ago."""
+    by_repository = groupby(sorted(engine.numbered, reverse=True), lambda name: name.repository)
+    newest = {name for _, names in by_repository for name in [*names][:keep]}  # `islice` refuses a huge number
+    own = {name: _own_reasons(lock, name, engine, newest, older_than, now) for name in engine.numbered}
+    bases = _base_reasons(engine, own)
+    return {name: why or bases.get(engine.numbered[name].layers, ()) for name, why in own.items()}
+
+
+def _own_reasons(
+    lock: Lock, name: ImageName, engine: EngineImages, newest: set[ImageName], older_than: timedelta, now: datetime
+) -> tuple[str, ...]:
+    repository = lock.images[name.repository]
+    image = repository.numbers[name.number]
+    is_irreplaceable = image.adopted is not None and image.digest is None and image.status != "bad"
+    return (
+        *(["current"] if repository.current == name.number else []),
+        *(["kept"] if image.pinned else []),
+        *(f"serves {model}" for model in lock.models_on(name)),
+        *(f"used by container {used}" for used in engine.containers.get(engine.numbered[name].id, ())),
+        *(["newest"] if name in newest else []),
+        *(["young"] if now - datetime.fromisoformat(image.built) < older_than else []),
+        *(["adopted: it cannot be built again"] if is_irreplaceable else []),
+    )
+
+
+def _base_reasons(
+    engine: EngineImages, own: Mapping[ImageName, tuple[str, ...]]
+) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """The reasons to keep an image that other images are built on, by its layers: every leading part of the layers of
+    an image that stays."""
+    staying = {str(name): engine.numbered[name] for name, why in own.items() if why}
+    return {
+        image.layers[:end]: (f"{name} is built on this image",)
+        for name, image in sorted({**engine.others, **staying}.items())
+        for end in range(1, len(image.layers))
+    }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.evidence.run_record import Kind
     from builder.evidence.standing import ImageEvidence, Matrix
-    from builder.lab.report.collecting import Part
+    from builder.lab.report import Part
     from builder.lab.upgrade_journal import InterruptedUpgrade
     from builder.numbers.adopted import AdoptedContents
     from builder.numbers.workspace import Workspace
@@ -80,8 +80,7 @@ def present_set(project: Project, kind: Kind, name: str) -> str | None:
     if kind == "prove":
         return None
     from builder.definitions import configuration
-    from builder.lab.measure import bench, probes
-    from builder.lab.same import image_likeness
+    from builder.lab.measure import bench, image_likeness, probes
 
     try:
         if kind == "bench":
@@ -263,15 +262,15 @@ def write_report(workspace: Workspace, output: Path, *, publish: bool = False, f
     report.json. Only a ``full`` page shows paths, machine names and notes. Returns the files, the page first. Raises
     LockError if images.lock is lost or unreadable, ConflictError if ``output`` is a folder but must be a file, or the
     reverse."""
-    from builder.lab.report import collecting, html
+    from builder.lab import report
 
     if output.is_dir() and not publish:
         raise ConflictError(f"{output} is a folder", hint="name a file, such as report.html, or add `--publish`")
     if publish and output.exists() and not output.is_dir():
         raise ConflictError(f"{output} is a file", hint="`--publish` requires a folder")
     project, environ = workspace.project, workspace.environment
-    page = collecting.collect_page(project, environ, workspace.report, present_evidence, full=full)
-    texts = {output / "index.html" if publish else output: html.render_page(page)}
+    page = report.collect_page(project, environ, workspace.report, present_evidence, full=full)
+    texts = {output / "index.html" if publish else output: report.render_page(page)}
     if publish:
         texts[output / "report.json"] = page_as_json(page)
     for path, text in texts.items():

@@ -17,16 +17,15 @@ from builder.base import files, words
 from builder.base.errors import EngineError, FileProblemsError, LockError, NewerLockError, NothingToDoError, SourceError
 from builder.base.events import Message
 from builder.base.values import dataclass, replace
-from builder.building import mod_choice
+from builder.building import mod_choice, resolve
 from builder.definitions.image import ImageDefinition, Overrides, definition_names, load_chain, unreadable
 from builder.engine import images, machine
 from builder.evidence import run_record
 from builder.lab import changes
-from builder.lock import closures, lock_file, merging, text
+from builder.lock import layout, lock_file, merging, text
 from builder.lock.checking import conflict_marks
 from builder.lock.model import GitPin, ImageName, IncludedPin, Lock, NumberedImage, Pins
 from builder.numbers import adopted, claims, images_lock, recovery, status
-from builder.pins import chain as chains
 from builder.pins import pinning, vendored
 from builder.serving import advice
 from builder.sources import foreign_files
@@ -67,7 +66,7 @@ def recover_lock(workspace: Workspace) -> Recovered:
     project = workspace.project
     damaged: list[bytes] = []
 
-    def read(content: bytes, file: str, load: closures.Load) -> Lock:
+    def read(content: bytes, file: str, load: layout.Load) -> Lock:
         try:
             return lock_file.parse_bytes(content, file, load)
         except NewerLockError:
@@ -173,7 +172,7 @@ def merge_lock(workspace: Workspace) -> MergedLock:
     sides = recovery.staged_locks(project)
     unfinished = bool(sides) and not project.lock.exists()  # `read` is not called for a file that was removed
 
-    def read(content: bytes, file: str, load: closures.Load) -> Lock:
+    def read(content: bytes, file: str, load: layout.Load) -> Lock:
         nonlocal unfinished
         # A file without markers was already merged: by git, by hand, or by a killed run of this command. However, git
         # leaves the file of one side if its merge driver cannot run, or if the other side has no images.lock.
@@ -211,7 +210,7 @@ def _pending(project: Project, lock: Lock) -> Iterator[str]:
     """The files that a merge of ``lock`` has written, with the package files that git could not merge."""
     yield project.lock.name
     unmerged = foreign_files.unmerged_files(project.root)
-    yield from sorted(unmerged & {file.path for file in closures.of_lock(lock)})
+    yield from sorted(unmerged & {file.path for file in layout.packages_files(lock)})
     yield from (folder.name for folder in (project.builds, project.evidence) if folder.exists())
 
 
@@ -359,15 +358,15 @@ class UpdatedPins:
 
 
 def update_lock(
-    workspace: Workspace, names: tuple[str, ...], update: chains.Update, platform: str | None
+    workspace: Workspace, names: tuple[str, ...], update: resolve.Update, platform: str | None
 ) -> UpdatedPins:
     """Completes the pins of the definitions ``names`` (all if empty) and of their parents. Without names, a definition
     is left out if its upstream base image is not pinned yet, because reading that image would pull it. Resolved pins
-    are written even if others fail. Raises the errors of `chain.resolve_missing`; images.lock is then unchanged."""
+    are written even if others fail. Raises the errors of `resolve.resolve_chains`; images.lock is then unchanged."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     image_chains = _chains(workspace, lock, names, platform)
-    completed = chains.resolve_missing(workspace, lock, image_chains, update)
+    completed = resolve.resolve_chains(workspace, lock, image_chains, update)
     after: dict[tuple[str, str], Pins] = {}
     moved: list[MovedPin] = []
     for definition in {part.name: part for chain in image_chains for part in chain}.values():
@@ -402,14 +401,14 @@ def check(workspace: Workspace, names: tuple[str, ...], platform: str | None) ->
     lines = [
         f"{name} on {chain[-1].platform}: {pin}"
         for chain in _chains(workspace, lock, names, platform)
-        for name, stale in chains.stale_chain(lock, chain).items()
+        for name, stale in resolve.stale_chain(lock, chain).items()
         for pin in stale
     ]
     return tuple(dict.fromkeys(lines))
 
 
 def _faults_of_mods(
-    project: Project, chain: chains.Chain, completed: Mapping[str, pinning.ResolvedPins]
+    project: Project, chain: resolve.Chain, completed: Mapping[str, pinning.ResolvedPins]
 ) -> Iterator[pinning.Fault]:
     """A fault if mods of ``chain`` require packages in other versions than its images have. `mods check` and the build
     report mods that cannot be read."""
@@ -424,12 +423,12 @@ def _faults_of_mods(
         yield pinning.Fault(chain[-1].name, "mods", error)
 
 
-def _chains(workspace: Workspace, lock: Lock, names: tuple[str, ...], platform: str | None) -> list[chains.Chain]:
+def _chains(workspace: Workspace, lock: Lock, names: tuple[str, ...], platform: str | None) -> list[resolve.Chain]:
     """The chains of the definitions ``names``. Without names, a chain on an upstream image that is not pinned yet is
     left out and reported."""
     host, overrides = machine.platform(workspace.engine), Overrides(platform)
     wanted = names or definition_names(workspace.project)
-    found_chains: list[chains.Chain] = []
+    found_chains: list[resolve.Chain] = []
     for chain in (load_chain(workspace.project, name, host, overrides) for name in wanted):
         unread = [part for part in chain if part.base_sources and lock.pins_of(part.name, part.platform).base is None]
         for part in () if names else unread:

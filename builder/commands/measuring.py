@@ -22,7 +22,7 @@ from builder.definitions import build_target, configuration, recipe
 from builder.definitions.container import STOPPING_SECONDS
 from builder.engine import containers
 from builder.evidence import run_record, standing
-from builder.lab.measure import bench, outcome, probes, served_model
+from builder.lab.measure import bench, measurement, probes
 from builder.lab.prove import judging, prove
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.definitions.configuration import BenchProfile
     from builder.definitions.recipe import Recipe
-    from builder.lab.measure.outcome import ComparedNumbers, Outcome
+    from builder.lab.measure.measurement import ComparedNumbers, Outcome
     from builder.numbers.workspace import Workspace
 
 
@@ -60,7 +60,7 @@ def run_bench(workspace: Workspace, text: str, profile_name: str, image: str = "
     profile = configuration.load_configuration(workspace.project).profile(profile_name)
     with chosen_server(workspace, text, image) as server:
         outcome = measure_server(workspace, server, profile)
-        file = served_model.keep_run(workspace, server, outcome)
+        file = measurement.keep_run(workspace, server, outcome)
         return KeptOutcome(server.running.name, server.running.image, outcome, file)
 
 
@@ -80,16 +80,16 @@ def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profil
         with started(workspace, ServeRequest(text, {}, image=image)) as server:
             chosen[image] = readiness.chosen_by(server.running)
             outcome = measure_server(workspace, server, profile)
-            served_model.keep_run(workspace, server, outcome)
+            measurement.keep_run(workspace, server, outcome)
             return outcome
 
-    compared = outcome.compare_alternating(first, second, measure_number, workspace.report)
+    compared = measurement.compare_alternating(first, second, measure_number, workspace.report)
     return replace(compared, chosen=server_log.choice_changes(chosen.get(first, {}), chosen.get(second, {})))
 
 
-def measure_server(workspace: Workspace, server: served_model.MeasuredServer, profile: BenchProfile) -> Outcome:
+def measure_server(workspace: Workspace, server: measurement.MeasuredServer, profile: BenchProfile) -> Outcome:
     """Measures a server by a profile, without recording the result. Raises the errors of `bench.measure_bench`."""
-    subject = served_model.subject(workspace, server, "bench")
+    subject = measurement.subject(workspace, server, "bench")
     if subject is None:
         tried = " and ".join(server.running.tried)
         why = (
@@ -111,7 +111,7 @@ def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: st
     with chosen_server(workspace, text, image) as server:
         for name in chosen:
             outcome = probes.run_probe(project, server.model, name, workspace.environment, workspace.report)
-            file = served_model.keep_run(workspace, server, outcome)
+            file = measurement.keep_run(workspace, server, outcome)
             yield KeptOutcome(server.running.name, server.running.image, outcome, file)
 
 
@@ -119,12 +119,12 @@ def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: st
 
 
 @contextmanager
-def chosen_server(workspace: Workspace, text: str, image: str = "") -> Iterator[served_model.MeasuredServer]:
+def chosen_server(workspace: Workspace, text: str, image: str = "") -> Iterator[measurement.MeasuredServer]:
     """Yields the running server of ``text``, a recipe or a model, or starts one and stops it at the end. With
     ``image``, starts a server of that number, even if another number is paired."""
     server = None if image else running.pick(workspace.project, running.find_all(workspace), text)
     if server is not None and server.head.service.is_up:
-        yield served_model.find_measured_server(server)
+        yield measurement.find_measured_server(server)
         return
     request = ServeRequest(text, {}, image=numbered(workspace, text, image) if image else None)
     with started(workspace, request) as measured:
@@ -143,11 +143,11 @@ def numbered(workspace: Workspace, text: str, image: str) -> ImageName:
 
 
 @contextmanager
-def started(workspace: Workspace, request: ServeRequest) -> Iterator[served_model.MeasuredServer]:
+def started(workspace: Workspace, request: ServeRequest) -> Iterator[measurement.MeasuredServer]:
     """Starts a server, and stops it at the end unless it was already running."""
     result = servers.run_server(workspace, request, detach=False)
     try:
-        yield served_model.find_measured_server(result.server)
+        yield measurement.find_measured_server(result.server)
     finally:
         if not result.already:
             server = result.server

@@ -12,8 +12,8 @@ from builder.base import files, processes, words
 from builder.base.errors import ConflictError, FileProblemsError, NothingToDoError, SourceError, UsageError
 from builder.base.events import Message, Report, as_messages
 from builder.base.values import dataclass, replace
-from builder.building import mod_choice, mod_dry_run
-from builder.building.mod_dry_run import ModVerdict
+from builder.building import mod_choice
+from builder.building.mod_choice import ModVerdict
 from builder.definitions import image, recipe
 from builder.definitions import mod as mod_files
 from builder.definitions.fields import canonical, checked, decoded, read_text
@@ -138,7 +138,7 @@ def check_mods(
     for ref in dict.fromkeys(refs):
         package, equals, name = ref.partition("=")
         parsed.append((package, name.lstrip("=")) if equals else ("vllm", ref))
-    mods = mod_dry_run.load(project, names)
+    mods = mod_choice.load_alone(project, names)
     access = packages.Access(project, environ, as_messages(report))
     definitions = tuple(mod_choice.definitions(project).values())
 
@@ -176,12 +176,12 @@ def _column(
     is_version = not mirror.is_commit(name) and name[:1].isdigit() and words.parse_version(name) is not None
     find = packages.released if is_version else packages.committed
     package = find(access, definitions, package_name, name)
-    tried_mods = tuple(map(mod_dry_run.as_declared, mods))
-    candidates = mod_dry_run.candidates(tried_mods, package_name)
+    tried_mods = tuple(map(mod_choice.as_declared, mods))
+    candidates = mod_choice.candidates(tried_mods, package_name)
     package = replace(package, tree=patches.prefetched(package.tree, candidates))
     verdicts = []
     for mod, with_patches in zip(mods, tried_mods, strict=True):
-        tried = mod_dry_run.try_all([with_patches], {package_name: package}.get)
+        tried = mod_choice.try_all([with_patches], {package_name: package}.get)
         own = tuple(attempt for attempt in tried if attempt.package == package_name)
         unfit = rules.excluded_versions(mod, {canonical(package_name): package.version})
         excluded = ", ".join(f"it requires {name} {mod.requires[name]}" for name in unfit)
@@ -212,9 +212,9 @@ class _PinnedChain:
             mods = mod_choice.arrange_mods(self.project, definitions, mods, [part.pins for part in self.chain])
         except FileProblemsError as error:
             excluded = "; ".join(problem.message for problem in error.problems if problem.location.file == mod.file)
-        order = [mod_dry_run.as_declared(each) for own in mods for each in own]
-        with_patches = mod_dry_run.as_declared(mod)
-        tried = mod_dry_run.try_all(order[: order.index(with_patches) + 1], self.find)
+        order = [mod_choice.as_declared(each) for own in mods for each in own]
+        with_patches = mod_choice.as_declared(mod)
+        tried = mod_choice.try_all(order[: order.index(with_patches) + 1], self.find)
         own_tries = tuple(attempt for attempt in tried if attempt.mod == with_patches)
         return ModVerdict(mod, target, own_tries, excluded, requested=requested, is_hint=with_patches != mod)
 
@@ -226,7 +226,7 @@ def check_pinned_mods(
     definition that uses it. An unused mod is checked alone on every definition with the packages that it patches.
     Nothing is resolved: the verdicts name missing pins. Raises FileProblemsError for invalid mods, UsageError for
     unknown mods, LockError for a damaged lock."""
-    mods = mod_dry_run.load(project, names)
+    mods = mod_choice.load_alone(project, names)
     access = packages.Access(project, environ, as_messages(report))
     lock = lock_file.read_project_lock(project)
     definitions = mod_choice.definitions(project)
@@ -237,14 +237,14 @@ def check_pinned_mods(
         own_uses = [use for use in uses if mod.name in use.mods]
         own = [verdict for use in own_uses for verdict in _in_use(mod, use, pinned[use.definition])]
         lacking = {use.definition for use in own_uses if not pinned[use.definition]}
-        if not own_uses and (mod.requires or mod_dry_run.as_declared(mod).patches):
+        if not own_uses and (mod.requires or mod_choice.as_declared(mod).patches):
             own = [verdict for name in definitions for verdict in _alone(mod, pinned[name])]
             own = [verdict for verdict in own if verdict.is_hint] or own
             lacking = {name for name in definitions if not pinned[name]}
         for name in sorted(lacking):
             missing = f"it is not pinned yet; to pin it: `builder lock {name}`"
             own.append(ModVerdict(mod, name, missing=missing, requested=bool(own_uses)))
-        patched = dict.fromkeys(patch.package for patch in mod_dry_run.as_declared(mod).patches)
+        patched = dict.fromkeys(patch.package for patch in mod_choice.as_declared(mod).patches)
         missing = f"no pinned definition contains {' and '.join(patched)}" if patched else ""
         verdicts += own or [ModVerdict(mod, "", missing=missing)]
     return tuple(verdicts)
@@ -278,7 +278,7 @@ def _without_missing(project: Project, recipe: Recipe | None) -> tuple[Recipe | 
 
 def _alone(mod: Mod, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
     """Checks an unused mod alone on the chains that contain the packages that it patches."""
-    named = {patch.package for patch in mod_dry_run.as_declared(mod).patches}
+    named = {patch.package for patch in mod_choice.as_declared(mod).patches}
     for chain in pinned:
         has_all = all(chain.find(patch.package) for patch in mod.patches)
         if has_all and (not named or any(map(chain.find, named))):

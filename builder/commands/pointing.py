@@ -1,6 +1,6 @@
-"""Commands that decide which images are good, current, or paired with a model.
+"""Commands that decide which images are good, kept, current, or paired with a model.
 
-Promoting an image does not change the image of any model.
+Promoting an image does not change the image of any model. Keeping and marking import nothing heavy.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 
 from builder.base.errors import UsageError
 from builder.base.values import dataclass, replace
-from builder.engine import images
-from builder.evidence import requirements
-from builder.lock import checking, checkpoints_lock, lock_file
-from builder.numbers import adopted, claims, images_lock, pointers, status
+from builder.lock import checking, lock_file
+from builder.numbers import images_lock, status
 from builder.numbers.status import named_model, named_number
-from builder.serving import model_weights
 
 if TYPE_CHECKING:
+    from builder.lock.checkpoints_lock import CheckpointName
     from builder.lock.model import ImageName, NumberedImage, Pairing, Status
+    from builder.numbers.pointers import PointerMove
     from builder.numbers.workspace import Workspace
 
 
@@ -82,8 +81,8 @@ class WeightsChange:
     """A change of weights on the same image. A rollback goes to another image, so it does not undo this change.
     ``before`` is None if the model's own weights were used."""
 
-    before: checkpoints_lock.CheckpointName | None
-    now: checkpoints_lock.CheckpointName
+    before: CheckpointName | None
+    now: CheckpointName
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Paired:
     model: str
     image: ImageName
     recipe: str | None
-    move: pointers.PointerMove | None
+    move: PointerMove | None
     differences: tuple[str, ...]
     weights: WeightsChange | None = None
     is_new_recipe: bool = False
@@ -111,6 +110,11 @@ def pair_model(
     Raises ConflictError if the image is marked bad, unless ``force``. Raises it also if the image lacks evidence that
     the model requires, unless ``force`` with a ``note``, which is recorded. Raises ImageStateError if the engine lacks
     the image, UsageError if images.lock lacks it."""
+    from builder.evidence import requirements
+    from builder.lock import checkpoints_lock
+    from builder.numbers import pointers
+    from builder.serving import model_weights
+
     requirements.refuse_note_alone(note, force=force)
     lock = lock_file.read_project_lock(workspace.project)
     recipe = status.named_recipe(workspace.project, lock, model) if model not in lock.models else None
@@ -161,7 +165,7 @@ class Promoted:
     belongs to another project."""
 
     image: ImageName
-    moves: tuple[pointers.PointerMove, ...]
+    moves: tuple[PointerMove, ...]
     staying: tuple[str, ...]
     differences: tuple[str, ...]
     foreign: tuple[str, ...] = ()
@@ -172,6 +176,10 @@ def promote_image(workspace: Workspace, text: str, *, force: bool, note: str = "
     """Makes the image called ``text`` current. Raises ConflictError if the image is marked bad, unless ``force``.
     Raises it also if the image lacks evidence that its models require, unless ``force`` with a ``note``, which is
     recorded. Raises ImageStateError if the engine lacks the image, UsageError if images.lock lacks it."""
+    from builder.engine import images
+    from builder.evidence import requirements
+    from builder.numbers import adopted, claims, pointers
+
     requirements.refuse_note_alone(note, force=force)
     name, recorded = status.named_number(workspace.project, lock_file.read_project_lock(workspace.project), text)
     latest = f"{name.repository}:latest"
@@ -199,3 +207,18 @@ def promote_image(workspace: Workspace, text: str, *, force: bool, note: str = "
         foreign=claims.foreign_latest(workspace, moves),
         corrected=now is not None and (tagged is None or tagged.id != now.id),
     )
+
+
+# The keep and release commands: pruning never removes a kept image.
+
+
+def keep_image(workspace: Workspace, text: str, *, kept: bool) -> tuple[ImageName, bool]:
+    """Keeps or releases the image called ``text``. Returns its name, and true if that changed anything. Raises
+    UsageError if images.lock has no such image."""
+    name, _ = status.named_number(workspace.project, lock_file.read_project_lock(workspace.project), text)
+    with images_lock.transaction(workspace) as transaction:
+        _, image = status.named_number(workspace.project, transaction.lock, str(name))
+        if image.pinned == kept:
+            return name, False
+        transaction.commit(transaction.lock.with_image(name, replace(image, pinned=kept)))
+    return name, True

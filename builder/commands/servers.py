@@ -238,15 +238,15 @@ def _require_probes(workspace: Workspace, served: SelectedImage, server: Running
     names = [each.name for each in lacking if each.kind == "probe"]
     if not names:
         return
-    from builder.lab.measure import probes, served_model
+    from builder.lab.measure import measurement, probes
 
     try:
-        measured = served_model.find_measured_server(server)
+        measured = measurement.find_measured_server(server)
         for name in names:
             probes.require(project, name)
             workspace.report(Message(f"{served.image} is new: running the probe {name}, which {model} requires"))
             outcome = probes.run_probe(project, measured.model, name, workspace.environment, workspace.report)
-            served_model.keep_run(workspace, measured, outcome)
+            measurement.keep_run(workspace, measured, outcome)
             if outcome.verdict == "fail":
                 starting.remove_server(server)
                 hint = f"`builder show {served.image}` shows the result"

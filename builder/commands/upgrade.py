@@ -20,7 +20,7 @@ from builder.definitions import build_target, image
 from builder.engine import machine
 from builder.evidence import requirements, run_record, standing
 from builder.lab import changes, upgrade_journal
-from builder.lab.measure import probes, served_model
+from builder.lab.measure import measurement, probes
 from builder.lab.upgrade_journal import Result, Upgrade
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
@@ -31,11 +31,11 @@ from builder.serving.preparation import ServeRequest
 
 if TYPE_CHECKING:
     from builder.base.project import Project
-    from builder.building.outlook import BuildOutlook
+    from builder.building.bake import BuildOutlook
     from builder.building.resolve import PlannedImage
     from builder.definitions.configuration import BenchProfile, RequiredFigure
     from builder.definitions.recipe import Recipe
-    from builder.lab.measure.served_model import MeasuredServer
+    from builder.lab.measure.measurement import MeasuredServer
     from builder.numbers.workspace import Workspace
 
 
@@ -276,7 +276,7 @@ def _measure_in_rounds(workspace: Workspace, upgrade: Upgrade, request: ServeReq
             serve_as_before(workspace, upgrade)
             failed = measure_current(workspace, model, in_turn)
         with measuring.candidate_server(workspace, request, name) as server:
-            measured = served_model.find_measured_server(server)
+            measured = measurement.find_measured_server(server)
             if not _probe(workspace, name, model, measured):
                 break
             if not measure(workspace, name, model, measured, in_turn) or failed:
@@ -296,7 +296,7 @@ def measure_current(workspace: Workspace, model: str, figures: Sequence[Required
                     f"the current image, {server.running.image}, failed the bench {profile.name}, so the candidate"
                     f" could not be compared with it{reason}"
                 )
-            served_model.keep_run(workspace, server, outcome)
+            measurement.keep_run(workspace, server, outcome)
     return ""
 
 
@@ -305,7 +305,7 @@ def _probe(workspace: Workspace, name: ImageName, model: str, server: MeasuredSe
     for each in [each.name for each in _lacking(workspace, name, model) if each.kind == "probe"]:
         probes.require(workspace.project, each)
         outcome = probes.run_probe(workspace.project, server.model, each, workspace.environment, workspace.report)
-        served_model.keep_run(workspace, server, outcome)
+        measurement.keep_run(workspace, server, outcome)
         if outcome.verdict != "pass":
             return False
     return True
@@ -322,7 +322,7 @@ def measure(
     figures = requirements.required(workspace.project, model, recipe).figures
     for profile in _profiles(workspace, [each for each in figures if each in also or each.figure in lacking]):
         outcome = measuring.measure_server(workspace, server, profile)
-        served_model.keep_run(workspace, server, outcome)
+        measurement.keep_run(workspace, server, outcome)
         if outcome.verdict == "fail":
             return False
     return True

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from builder.base import files, records, words
 from builder.base.errors import Location, LockBusyError, LockError, NewerLockError, Problem
 from builder.base.values import dataclass
-from builder.lock import checking, closures, layout, text
+from builder.lock import checking, layout, text
 from builder.lock.checking import TAKE_BACK, lock_error
 from builder.lock.model import VERSION, ImageName, Lock
 from builder.lock.text import comments_of, dump_lock
 
 if TYPE_CHECKING:
     from builder.base.project import Project
-    from builder.lock.closures import Load
+    from builder.lock.layout import Load
 
 
 # The journal of changes that are under way: a new number, or a pointer that moves. A change has happened when
@@ -135,11 +135,11 @@ def read_lock(path: Path) -> Lock:
 def read_record(directory: Path) -> Lock:
     """Reads the part of images.lock in a build directory. Raises LockError and OSError."""
     content = files.read_plain_file(directory / RECORD, _LARGEST_LOCK)
-    return parse_bytes(content, RECORD, lambda _, digest: _read_file(directory / closures.name_of_copy(digest)))
+    return parse_bytes(content, RECORD, lambda _, digest: _read_file(directory / layout.name_of_copy(digest)))
 
 
 def record_files(part: Lock) -> dict[str, bytes]:
-    copies = {closures.name_of_copy(file.digest): file.content for file in closures.of_lock(part)}
+    copies = {layout.name_of_copy(file.digest): file.content for file in layout.packages_files(part)}
     return {RECORD: dump_lock(part).encode(), **copies}
 
 
@@ -257,8 +257,10 @@ class LockWriter:
             raise ValueError("; ".join(line for _, line in broken))
         text = dump_lock(lock, comments_of((commented or self._content or b"").decode(errors="replace")))
         content = text.encode()
-        stored = {(file.path, file.digest) for file in closures.of_lock(self.lock)}
-        new = {file.path: file.content for file in closures.of_lock(lock) if (file.path, file.digest) not in stored}
+        stored = {(file.path, file.digest) for file in layout.packages_files(self.lock)}
+        new = {
+            file.path: file.content for file in layout.packages_files(lock) if (file.path, file.digest) not in stored
+        }
         if content == self._content and not new:
             return False
         try:
@@ -301,7 +303,7 @@ def _settle(root: Path, lock: Lock) -> None:
     for path in root.glob(f"dockerfiles/*/.*packages.*.txt{_NEW}.*"):
         path.unlink(missing_ok=True)
     beside = list(root.glob(f"dockerfiles/*/*packages.*.txt{_NEW}"))
-    recorded = {file.path: file.digest for file in closures.of_lock(lock)} if beside else {}
+    recorded = {file.path: file.digest for file in layout.packages_files(lock)} if beside else {}
     for path in beside:
         place = path.with_name(path.name.removesuffix(_NEW))
         if words.sha256_of(_read_file(path) or b"") == recorded.get(place.relative_to(root).as_posix()):

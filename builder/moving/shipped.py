@@ -19,7 +19,7 @@ from builder.base.words import sha256_of
 from builder.definitions import checkpoint_definition, image
 from builder.definitions import recipe as recipes
 from builder.definitions.mod import PlainFile, mod_names, name_of
-from builder.lock import closures, lock_file
+from builder.lock import layout, lock_file
 from builder.lock.model import Lock
 
 _PACKAGE = Path(builder.__file__).parent
@@ -88,7 +88,7 @@ def select(contents: Contents) -> Selection:
     folders = [f"dockerfiles/{name}" for name in ("_parts", *names)]
     folders += [*(f"mods/{name}" for name in sorted(mods)), *(f"checkpoints/{name}" for name in sorted(checkpoints))]
     files = [file for folder in folders for file in below_package(project.root, folder)]
-    files = [file for file in files if not closures.is_packages(file.path)]  # these come with the pins
+    files = [file for file in files if not layout.is_packages(file.path)]  # these come with the pins
     files += [PlainFile(recipe.file, False, (project.root / recipe.file).read_bytes()) for recipe in every]
     scripts = below_package(project.root, "scripts") if names else ()
     files += [script for script in scripts if script.path not in _OWN_SCRIPTS]

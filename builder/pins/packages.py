@@ -17,7 +17,7 @@ from builder.base.values import dataclass, replace
 from builder.base.words import parse_version
 from builder.definitions.fields import canonical
 from builder.definitions.image import PACKAGES_BUILT_FROM, GitSource, ImageDefinition, PythonRequirements, WheelSource
-from builder.lock import closures
+from builder.lock import layout
 from builder.lock.model import GitPin, IncludedPin, Lock, LockedPackage, Pins
 from builder.sources import git, mirror, wheels
 from builder.sources.patches import CandidatePatch, PackageFiles
@@ -119,7 +119,7 @@ def _of_wheel(reach: Access, request: WheelRequest, package: str) -> PackageFile
 def _of_base(reach: Access, level: PinnedDefinition, package: str) -> PackageFiles:
     def read(paths: Collection[str]) -> dict[str, bytes]:
         from builder.engine import client
-        from builder.pins import base_contents
+        from builder.pins import resolver
 
         if level.pins.base is None:
             raise ValueError("the base is not pinned")
@@ -127,7 +127,7 @@ def _of_base(reach: Access, level: PinnedDefinition, package: str) -> PackageFil
             engine = client.find_endpoint(reach.environ)
         except EngineError as error:
             raise SourceError(error.message, hint=error.hint) from None
-        return base_contents.read_files(engine, level.pins.base, level.definition.platform, package, paths)
+        return resolver.read_base_files(engine, level.pins.base, level.definition.platform, package, paths)
 
     return PackageFiles(package, read)
 
@@ -212,7 +212,7 @@ def line(package: str, version: str, environ: Mapping[str, str]) -> str:
     hashes = _wheels_of(package, git.read_index_settings(environ)).get(version)
     if not hashes:
         raise SourceError(f"the index has no wheel of {package} {version}")
-    return closures.requirement_line(LockedPackage(package, version, tuple(sorted(hashes))))
+    return layout.requirement_line(LockedPackage(package, version, tuple(sorted(hashes))))
 
 
 def _wheels_of(package: str, settings: UserSettings) -> dict[str, set[str]]:

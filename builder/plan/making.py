@@ -22,7 +22,7 @@ from builder.base.values import dataclass, replace
 from builder.definitions.fields import canonical
 from builder.definitions.mod import HOST_MOUNTS, Mod, read_script_facts
 from builder.definitions.source_patches import LOCAL_CHANGES, SourcePatch
-from builder.lock import checking, closures, layout
+from builder.lock import checking, layout
 from builder.lock.model import GitPin, IncludedPin, LockedPackage, Pins, SourcePin, Version
 from builder.plan import plan_model, rules
 from builder.plan.plan_model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, files_hash, input_hash
@@ -558,11 +558,11 @@ def requirement_files(pins: Pins, grouped: tuple[PackageGroup, ...]) -> dict[str
     file_of = {name: group.file for group in grouped for name in group.packages} | {"uv": "uv.txt"}
     lines: dict[str, list[str]] = {"uv.txt": [], "packages.txt": [], **{group.file: [] for group in grouped}}
     for package in pins.python.packages if pins.python else ():
-        lines[file_of.get(package.name, "packages.txt")].append(closures.requirement_line(package))
+        lines[file_of.get(package.name, "packages.txt")].append(layout.requirement_line(package))
     if pins.build:
         # The build stage also installs packages that have their own file from that file.
         own = (package for package in pins.build.packages if package.name not in file_of)
-        lines["build.txt"] = list(map(closures.requirement_line, own))
+        lines["build.txt"] = list(map(layout.requirement_line, own))
     return {f"python/{name}": StagedFile("".join(entry).encode()) for name, entry in lines.items()}
 
 
@@ -570,7 +570,7 @@ def read_requirements(text: str) -> tuple[LockedPackage, ...]:
     """Reads a file of `requirement_files`. Raises ValueError if it was edited by hand."""
     packages = []
     for number, line in enumerate(text.splitlines(), 1):
-        package = closures.parse_requirement(line)
+        package = layout.parse_requirement(line)
         if package is None:
             raise ValueError(f"line {number} is not a line that builder writes")
         packages.append(package)

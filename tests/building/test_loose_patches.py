@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.building import mod_dry_run
+from builder.building import mod_choice
 from builder.definitions import mod
 from builder.definitions.mod import Mod, ModPatch
 from tests import projects
@@ -23,7 +23,7 @@ def diff(*names: str, old: str = "a/", new: str = "b/") -> str:
 def declared(root: Path, patch: str, yaml: str = "") -> Mod:
     project = projects.make(root)
     projects.add_mod(root, "m", "patch -p1 -d / < a.patch\n", {"a.patch": patch}, yaml)
-    return mod_dry_run.as_declared(mod.load_mod(project, "m"))
+    return mod_choice.as_declared(mod.load_mod(project, "m"))
 
 
 @pytest.mark.parametrize(

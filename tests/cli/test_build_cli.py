@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from builder.building.outlook import BuildOutlook, Expectation
+from builder.building.bake import BuildOutlook, Expectation
 from builder.building.request import BuildOutcome, Built, HeldPointer, MissingPart, ModelOutcome
 from builder.building.resolve import Comparison, PlannedImage
 from builder.cli import build_cli

@@ -9,12 +9,12 @@ import pytest
 
 from builder.cli import measure_cli
 from builder.commands.comparing import KeptLikeness
-from builder.lab.same import image_likeness
-from builder.lab.same.image_likeness import ImageLikeness
+from builder.lab.measure import image_likeness
+from builder.lab.measure.image_likeness import ImageLikeness
 from tests import json_outputs, projects
 from tests.conftest import WITHOUT_ENGINE, run_command
 from tests.lab.measure.openai_server import Behaviour
-from tests.lab.same.test_image_likeness import SMALL, First, compare, rate, rater
+from tests.lab.measure.test_image_likeness import SMALL, First, compare, rate, rater
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -60,7 +60,7 @@ from builder.base.events import Message
 from builder.base.events import NodeEvent
 from builder.base.events import TransferProgress
 from builder.base.events import WaitingStarted
-from builder.lab.measure.outcome import MeasuringProgress
+from builder.lab.measure.measurement import MeasuringProgress
 from builder.serving.server_log import Phase
 
 with progress.reporter() as report:

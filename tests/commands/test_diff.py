@@ -16,7 +16,7 @@ from builder.definitions import image
 from builder.definitions.image import ImageDefinition
 from builder.definitions.mod import Mod
 from builder.definitions.source_patches import SourcePatch
-from builder.lab.report import collecting
+from builder.lab import report
 from builder.lock.model import (
     Adoption,
     BasePin,
@@ -341,7 +341,7 @@ def test_show_and_the_page_count_the_same_packages(numbers: Kept) -> None:
     twin = adopted_twin(numbers, first, {"pip": "23.0", "torch": "2.11.0", "uv": "0.13.8", "vllm": "1"})
     counted = {
         page.image: page.packages
-        for page in collecting.collect_page(numbers.project, {}, ignore, listing.present_evidence).images
+        for page in report.collect_page(numbers.project, {}, ignore, listing.present_evidence).images
     }
     assert counted == {str(first): 2, str(twin): 4}
     for name in (first, twin):

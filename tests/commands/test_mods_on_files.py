@@ -16,7 +16,7 @@ import pytest
 from builder.base.errors import ConflictError, FileProblemsError, NothingToDoError, SourceError, UsageError
 from builder.base.events import ignore
 from builder.base.project import Project
-from builder.building.mod_dry_run import ModVerdict
+from builder.building.mod_choice import ModVerdict
 from builder.commands import mods
 from builder.commands.mods import changes, list_mods
 from builder.definitions import mod

@@ -13,7 +13,7 @@ import pytest
 from builder.definitions.container import COMPILED
 from builder.engine import client, containers
 from builder.engine.client import Endpoint
-from builder.lab.measure import served_model
+from builder.lab.measure import measurement
 from builder.serving import running
 from tests import json_outputs, projects, workspaces
 from tests.commands.serving import MODEL, Kitchen
@@ -80,7 +80,7 @@ def test_mods_are_applied_in_the_container_and_nothing_is_recorded(
     assert not kitchen.project.answered.exists()
     assert kitchen.project.lock.read_bytes() == before
     server = running.find_server(workspaces.workspace(kitchen.project, endpoint), "chat")
-    assert served_model.find_measured_server(server).image is None
+    assert measurement.find_measured_server(server).image is None
 
     # The engine starts it again with the mods in place; a restart applies them again.
     client.request(endpoint, "POST", f"/containers/{kitchen.name}/restart")

@@ -18,8 +18,8 @@ from builder.commands import measuring, servers, upgrade
 from builder.evidence import run_record, standing
 from builder.evidence.run_record import Evidence, Figure, Finding
 from builder.lab import upgrade_journal
-from builder.lab.measure import served_model
-from builder.lab.measure.outcome import Outcome
+from builder.lab.measure import measurement
+from builder.lab.measure.measurement import Outcome
 from builder.lab.upgrade_journal import Upgrade
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
@@ -48,7 +48,7 @@ class Machine:
         self.log: list[str] = []
         monkeypatch.setattr(upgrade, "measure_current", lambda *_: self.keep(OLD, 50.0) and "")
         monkeypatch.setattr(measuring, "candidate_server", self.served)
-        monkeypatch.setattr(served_model, "find_measured_server", lambda _: None)
+        monkeypatch.setattr(measurement, "find_measured_server", lambda _: None)
         monkeypatch.setattr(measuring, "request_as_before", lambda *_: None)
         monkeypatch.setattr(upgrade, "measure", lambda *_: self.keep(NEW, self.speed))
         monkeypatch.setattr(upgrade, "serve_as_before", lambda *_: self.log.append("as before"))

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from builder.building import resolve
 from builder.definitions import image
 from builder.lock import lock_file
 from builder.lock.model import GitPin
-from builder.pins import chain as chains
 from tests import shipped_files
 
 PAGE = Path(__file__).parents[2] / "docs/pins.md"
@@ -32,7 +32,7 @@ def test_a_fresh_clone_resolves_nothing(host: str) -> None:
     loaded = [image.load_chain(project, name, host) for name in image.definition_names(project)]
     own = [chain for chain in loaded if not any(part.base_sources for part in chain)]
     assert {chain[-1].name for chain in own} == {"cpu", "dflash", "flashqla", "tf5", "tf5-wheel"}
-    assert [stale for chain in own if (stale := chains.stale_chain(lock, chain))] == []
+    assert [stale for chain in own if (stale := resolve.stale_chain(lock, chain))] == []
 
 
 def test_no_patch_of_others_is_shipped() -> None:

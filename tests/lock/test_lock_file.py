@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from builder.base import files as atomic_file
 from builder.base.errors import LockBusyError, LockError, UsageError
 from builder.base.project import Project
-from builder.lock import closures, lock_file
+from builder.lock import layout, lock_file
 from builder.lock.lock_file import LockWriter, parse_and_explain, parse_bytes, read_lock, writing
 from builder.lock.model import ImageName, Lock, LockedPackage, Model, NumberedImage, Pairing, PythonPin, Repository
 from builder.lock.text import dump_lock
@@ -852,13 +852,13 @@ def test_packages_that_are_not_those_recorded_are_told_when_they_are_asked_for(p
 def test_a_line_that_is_no_package_has_its_place() -> None:
     for line in ("-r y", "# asked: --index-url=http://evil", "# newest: soon"):
         with pytest.raises(LockError, match=rf"^x.txt:2: expected NAME==VERSION with --hash=.* found `{line}`$"):
-            closures.parse_packages(f"a==1\n{line}\n", "x.txt")
+            layout.parse_packages(f"a==1\n{line}\n", "x.txt")
 
 
 @pytest.mark.parametrize("line", ["--index-url=http://evil", "torch\n--index-url=http://evil", "torch\n# asked: numpy"])
 def test_a_requirement_that_would_be_another_one_is_not_written(line: str) -> None:
     with pytest.raises((LockError, ValueError)):
-        closures.file_of("dockerfiles/cpu/packages.linux-amd64.txt", PythonPin((line,), "", ()))
+        layout.packages_file("dockerfiles/cpu/packages.linux-amd64.txt", PythonPin((line,), "", ()))
 
 
 @pytest.mark.parametrize("placed", [False, True])

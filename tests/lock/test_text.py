@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from builder.base.errors import LockError
 from builder.base.yaml_file import load
-from builder.lock import closures
+from builder.lock import layout
 from builder.lock.model import (
     Adoption,
     BasePin,
@@ -117,7 +117,7 @@ def test_packages_are_a_file_that_pip_reads_sorted_by_name() -> None:
     packages = (LockedPackage("torch", "2.13", ()), LockedPackage("numpy", "2.4.1", ("a" * 64,)))
     pin = PythonPin(("torch from https://wheels.host/cpu",), "", packages)
     lock = Lock().with_pins("cpu", "linux/amd64", Pins(python=pin))
-    (file,) = closures.of_lock(lock)
+    (file,) = layout.packages_files(lock)
     assert file.path == "dockerfiles/cpu/packages.linux-amd64.txt"
     lines = [line for line in file.content.decode().splitlines() if not line.startswith("#")]
     wheels = "--extra-index-url https://wheels.host/cpu"

@@ -12,11 +12,12 @@ import pytest
 
 from builder.base.errors import BuildFailedError, ImageStateError, UsageError
 from builder.base.project import Project
+from builder.commands import keeping
 from builder.engine import installed
 from builder.engine.images import ImageDetails, fingerprint
 from builder.engine.installed import InstalledPackage, InstalledSoftware
 from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Repository, Version
-from builder.numbers import adopted, pointers, recovery, retention
+from builder.numbers import adopted, pointers, recovery
 from builder.numbers.adopted import AdoptedContents
 from builder.numbers.pointers import PointerMove
 from tests import projects
@@ -190,7 +191,7 @@ def test_versions_tell_what_changes_between_an_adopted_image_and_another() -> No
 def test_prune_keeps_what_nothing_can_build_again(changes: dict[str, Any], stays: bool) -> None:
     lock = Lock(images={"vllm-node": Repository(4, None, (), {3: replace(image(), **changes)})})
     details = ImageDetails("id", "linux/arm64", 1, "", {}, ("a",), {}, ())
-    reasons = retention.retention_reasons(
-        lock, retention.EngineImages({NAME: details}, {}, {}), 0, timedelta(), datetime.now(UTC)
+    reasons = keeping.retention_reasons(
+        lock, keeping.EngineImages({NAME: details}, {}, {}), 0, timedelta(), datetime.now(UTC)
     )
     assert bool(reasons[NAME]) == stays

@@ -10,7 +10,7 @@ import pytest
 
 from builder.base.errors import LockError
 from builder.base.project import Project
-from builder.lock import closures, lock_file, text
+from builder.lock import layout, lock_file, text
 from builder.lock.model import BasePin, ImageName, Lock, LockedPackage, Pairing, Pins, PythonPin
 from builder.numbers import recovery
 from builder.plan import making
@@ -181,7 +181,7 @@ def test_each_side_of_a_merge_is_read_with_its_packages(tmp_path: Path) -> None:
     ]
     for stage, lock in enumerate(sides, start=1):
         files = {"images.lock": text.dump_lock(lock)}
-        files |= {file.path: file.content.decode() for file in closures.of_lock(lock)}
+        files |= {file.path: file.content.decode() for file in layout.packages_files(lock)}
         for path, content in files.items():
             blob = git(tmp_path, "hash-object", "-w", "--stdin", text=content)
             git(tmp_path, "update-index", "--index-info", text=f"100644 {blob} {stage}\t{path}\n")

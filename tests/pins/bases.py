@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from builder.lock.model import BasePin
-    from builder.pins.base_contents import BaseContents
+    from builder.pins.resolver import BaseContents
 
 
 def no_contents(base: BasePin, platform: str) -> BaseContents:

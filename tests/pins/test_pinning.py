@@ -16,13 +16,14 @@ from builder.base.events import Message
 from builder.base.project import Project
 from builder.building import resolve as resolve_of_older_versions
 from builder.building.request import BuildRequest
+from builder.building.resolve import Update, refuse_stale, resolve_chains, stale_chain
 from builder.definitions import image
 from builder.definitions.image import ImageDefinition
 from builder.definitions.source_patches import SourcePatch
 from builder.engine import client as endpoints
 from builder.lock import lock_file
 from builder.lock.model import BasePin, GitPin, Lock, LockedPackage, Pins, PythonPin, WheelPin
-from builder.pins import chain, pinning
+from builder.pins import pinning
 from builder.pins.pinning import ResolvedPins
 from builder.pins.resolver import Resolver
 from builder.sources.git import UserSettings
@@ -239,7 +240,7 @@ def test_what_the_chain_passes_on(project: Project, as_of_settings: UserSettings
     below, top = define(project, "packages: [serve]"), define(project, "packages: [kernel]", "top")
     made = workspace(project, endpoints.find_endpoint(os.environ), {"UV_DEFAULT_INDEX": as_of_settings.index_url})
     lock = Lock().with_pins("wheel", PLATFORM, Pins(BASE))
-    python = chain.resolve_missing(made, lock, [(below, top)], {})["top"].pins.python
+    python = resolve_chains(made, lock, [(below, top)], {})["top"].pins.python
     assert python is not None
     assert python.as_of == LIMIT
 
@@ -418,10 +419,10 @@ def test_a_closure_is_stale_when_the_parents_packages_are_others(definition_pins
 
 
 def resolve_missing(
-    project: Project, lock: Lock, names: list[str], update: chain.Update, environ: dict[str, str]
+    project: Project, lock: Lock, names: list[str], update: Update, environ: dict[str, str]
 ) -> dict[str, pinning.ResolvedPins]:
     chains = [image.load_chain(project, name, PLATFORM) for name in names]
-    return chain.resolve_missing(
+    return resolve_chains(
         workspace(project, endpoints.find_endpoint(os.environ), environ=environ), lock, chains, update
     )
 
@@ -496,13 +497,13 @@ def test_an_update_goes_to_the_highest_that_has_such_a_source(
 
 @pytest.mark.slow
 def test_stale_pins_are_refused_where_nothing_may_be_resolved(definition_pins_project: Project, lock: Lock) -> None:
-    chain.refuse_stale(lock, image.load_chain(definition_pins_project, "other", PLATFORM))
+    refuse_stale(lock, image.load_chain(definition_pins_project, "other", PLATFORM))
     top = image.load_chain(definition_pins_project, "top", PLATFORM)
     for typed, command in ((None, "`builder lock one`"), (PLATFORM, f"`builder lock one --platform {PLATFORM}`")):
         with pytest.raises(LockError, match=f"images.lock does not cover python, vllm of one on {PLATFORM}") as refused:
-            chain.refuse_stale(lock, top, typed)
+            refuse_stale(lock, top, typed)
         assert refused.value.hint == f"run {command}, then commit images.lock"
-    assert set(chain.stale_chain(lock, image.load_chain(definition_pins_project, "top", PLATFORM))) == {"one", "top"}
+    assert set(stale_chain(lock, image.load_chain(definition_pins_project, "top", PLATFORM))) == {"one", "top"}
 
 
 @pytest.mark.long
@@ -623,7 +624,7 @@ def test_a_checkout_goes_to_no_ref(definition_pins_project: Project, tmp_path: P
 @pytest.mark.slow
 def test_a_definition_without_vllm_says_what_it_has(definition_pins_project: Project, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="other has no source `vllm`") as raised:
-        chain.resolve_missing(
+        resolve_chains(
             workspace(definition_pins_project, NO_ENGINE),
             Lock(),
             [image.load_chain(definition_pins_project, "other", PLATFORM)],

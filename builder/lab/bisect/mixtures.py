@@ -21,7 +21,7 @@ from builder.definitions.image import PACKAGES_BUILT_FROM
 from builder.engine import images
 from builder.lab.bisect.search import Axis
 from builder.lab.changes import of_files
-from builder.lock import closures
+from builder.lock import layout
 from builder.lock.model import BasePin, ImageName, Pins
 from builder.numbers import build_directory
 from builder.plan import making, plan_model
@@ -477,7 +477,7 @@ class _ComparedPart:
     def _packages(self, path: str) -> Iterator[Segment]:
         texts = [files[path].content.decode() if path in files else "" for files in (self.old_files, self.new_files)]
         before, after = (
-            {package.name: closures.requirement_line(package) for package in making.read_requirements(text)}
+            {package.name: layout.requirement_line(package) for package in making.read_requirements(text)}
             for text in texts
         )
         for name in dict.fromkeys(old or new for old, new in pairs(list(before), list(after))):

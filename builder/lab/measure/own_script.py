@@ -19,12 +19,12 @@ from builder.base.errors import MeasuringError
 from builder.base.values import dataclass
 from builder.evidence import statistics
 from builder.evidence.run_record import Figure, Finding, Verdict
-from builder.lab.measure import outcome, served_model
+from builder.lab.measure import measurement
 
 if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.definitions.configuration import OwnProbe
-    from builder.lab.measure.served_model import ServedModel
+    from builder.lab.measure.measurement import ServedModel
 
 
 LARGEST_OUTPUT = 1 << 20
@@ -116,7 +116,9 @@ class _Try(NamedTuple):
     values: Mapping[str, float] = {}
 
 
-def run_own_probe(served: ServedModel, own: OwnProbe, environ: Mapping[str, str], report: Report) -> outcome.Outcome:
+def run_own_probe(
+    served: ServedModel, own: OwnProbe, environ: Mapping[str, str], report: Report
+) -> measurement.Outcome:
     """Runs the probe until there are enough results. A script with an invalid result counts as failed. Raises
     MeasuringError if the program is missing."""
     began, started = time.monotonic(), words.now()
@@ -124,7 +126,7 @@ def run_own_probe(served: ServedModel, own: OwnProbe, environ: Mapping[str, str]
     series: defaultdict[str, list[float]] = defaultdict(list)
     outputs: list[bytes] = []
     while _needs_more(tries, series):
-        report(outcome.MeasuringProgress(own.name, len(tries) / statistics.MOST_REPEATS, None))
+        report(measurement.MeasuringProgress(own.name, len(tries) / statistics.MOST_REPEATS, None))
         ended = _run(served, own, environ)
         outputs.append(ended.output + ended.messages)
         tries.append(_judged(ended, own))
@@ -135,14 +137,14 @@ def run_own_probe(served: ServedModel, own: OwnProbe, environ: Mapping[str, str]
         for number, each in enumerate(tries, start=1)
         if each.verdict != "pass"
     )
-    return outcome.Outcome(
+    return measurement.Outcome(
         kind="probe",
         name=own.name,
         version=own.name,
         set=own.digest,
         started=started,
         seconds=time.monotonic() - began,
-        verdict=outcome.verdict_of(findings),
+        verdict=measurement.verdict_of(findings),
         figures=tuple(
             Figure(name, {}, own.figures[name].unit, own.figures[name].better, tuple(values))
             for name, values in sorted(series.items())
@@ -165,7 +167,7 @@ def _needs_more(tries: list[_Try], series: Mapping[str, list[float]]) -> bool:
 
 def _run(served: ServedModel, own: OwnProbe, environ: Mapping[str, str]) -> EndedProcess:
     argv = [word.replace("{address}", served.address).replace("{model}", served.name) for word in own.command]
-    variables = {name: environ[name] for name in _VARIABLES if name in environ} | served_model.passed_on(served.key)
+    variables = {name: environ[name] for name in _VARIABLES if name in environ} | measurement.passed_on(served.key)
     variables |= {"BUILDER_ADDRESS": served.address, "BUILDER_MODEL": served.name}
     variables |= {"BUILDER_CONTEXT": str(served.context), "NO_PROXY": "*", "no_proxy": "*"}
     variables["PYTHONDONTWRITEBYTECODE"] = "1"

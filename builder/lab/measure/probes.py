@@ -23,11 +23,11 @@ from builder.base.values import dataclass
 from builder.definitions import configuration
 from builder.evidence import statistics
 from builder.evidence.run_record import Figure, Finding
-from builder.lab.measure import llama_benchy, outcome, own_script, served_model
+from builder.lab.measure import bench, measurement, own_script
 
 if TYPE_CHECKING:
     from builder.base.project import Project
-    from builder.lab.measure.served_model import ServedModel
+    from builder.lab.measure.measurement import ServedModel
 
 Fault = Literal["missing", "doubled", "malformed", "raw", "wrong"]
 NAME = "tools-long"
@@ -70,7 +70,7 @@ def require(project: Project, name: str) -> None:
 
 def run_probe(
     project: Project, served: ServedModel, name: str, environ: Mapping[str, str], report: Report
-) -> outcome.Outcome:
+) -> measurement.Outcome:
     """Runs a probe against a served model. Raises the errors of `require`, and MeasuringError if it cannot run."""
     if name == NAME:
         return run_tools_long(served, report)
@@ -79,7 +79,7 @@ def run_probe(
 
 def run_tools_long(
     served: ServedModel, report: Report, *, tools: int = TOOLS, steps: int = STEPS, shares: tuple[int, ...] = SHARES
-) -> outcome.Outcome:
+) -> measurement.Outcome:
     """Runs as many sessions at each share as their results require, alternately whole and streamed. Shares without room
     for a session are left out. Raises UsageError if no share has room."""
     began, started = time.monotonic(), words.now()
@@ -92,7 +92,7 @@ def run_tools_long(
         while _needs_more(at_share):
             number = len(at_share)
             done = (place + number / statistics.MOST_REPEATS) / len(fitting)
-            report(outcome.MeasuringProgress.since(f"{NAME} at {share} % of the context", done, began))
+            report(measurement.MeasuringProgress.since(f"{NAME} at {share} % of the context", done, began))
             job = make_tool_job(tools, steps, 100 * share + number)
             session = _run(served, job, share, is_streamed=bool(number % 2))
             at_share.append(session)
@@ -110,14 +110,14 @@ def run_tools_long(
     counts = {"sessions": len(sessions), "failed": sum(not session.passed for session in sessions)}
     counts |= {"answers": sum(session.answers for session in sessions)}
     counts |= {kind: kinds.count(kind) for kind in get_args(Fault)}
-    return outcome.Outcome(
+    return measurement.Outcome(
         kind="probe",
         name=NAME,
         version=f"{NAME} {VERSION}",
         set=tools_long_digest(tools, steps, shares),
         started=started,
         seconds=time.monotonic() - began,
-        verdict=outcome.verdict_of(tuple(findings)),
+        verdict=measurement.verdict_of(tuple(findings)),
         figures=tuple(figures),
         findings=tuple(findings),
         counts=counts,
@@ -127,8 +127,8 @@ def run_tools_long(
 
 def tools_long_digest(tools: int = TOOLS, steps: int = STEPS, shares: tuple[int, ...] = SHARES) -> str:
     job = make_tool_job(tools, steps, 0)
-    return outcome.outcome_digest(
-        [VERSION, job.task, job.tools, tools, steps, shares, _ANSWER_TOKENS, llama_benchy.digest()]
+    return measurement.outcome_digest(
+        [VERSION, job.task, job.tools, tools, steps, shares, _ANSWER_TOKENS, bench.filler_digest()]
     )
 
 
@@ -146,7 +146,7 @@ def _with_room(served: ServedModel, job: ToolJob, shares: tuple[int, ...], repor
     try:
         least = _tokens(served, job, "")
     except NoAnswerError:
-        if not served_model.model_answers(served):
+        if not measurement.model_answers(served):
             return shares
         least = served.context
     taken = len(job.steps) * _STEP_TOKENS + _ANSWER_TOKENS
@@ -169,9 +169,9 @@ def _run(served: ServedModel, job: ToolJob, share: int, *, is_streamed: bool) ->
             body = {"messages": messages, "tools": job.tools, "tool_choice": "auto", "temperature": 0}
             body["max_tokens"] = _ANSWER_TOKENS
             answer = (
-                of_stream(served_model.stream(served, body, _ANSWER_SECONDS))
+                of_stream(measurement.stream(served, body, _ANSWER_SECONDS))
                 if is_streamed
-                else of_message(served_model.complete(served, body, _ANSWER_SECONDS))
+                else of_message(measurement.complete(served, body, _ANSWER_SECONDS))
             )
             answers += 1
             if fault := fault_of_answer(answer, job.steps[step] if step < len(job.steps) else None):
@@ -190,9 +190,9 @@ def _beginning(served: ServedModel, job: ToolJob, share: int) -> list[dict[str, 
     if not share:
         return _opening(job, "")
     least = _tokens(served, job, "")
-    tokens = max(_tokens(served, job, llama_benchy.text(_SAMPLE)) - least, 1)
+    tokens = max(_tokens(served, job, bench.filler_text(_SAMPLE)) - least, 1)
     characters = int(max(served.context * share / 100 - least, 0) * _SAMPLE / tokens)
-    return _opening(job, llama_benchy.text(characters))
+    return _opening(job, bench.filler_text(characters))
 
 
 def _opening(job: ToolJob, text: str) -> list[dict[str, Any]]:
@@ -203,7 +203,7 @@ def _opening(job: ToolJob, text: str) -> list[dict[str, Any]]:
 def _tokens(served: ServedModel, job: ToolJob, text: str) -> int:
     """The number of tokens of the prompt with ``text``, counted by the server."""
     body = {"messages": _opening(job, text), "tools": job.tools, "max_tokens": 1, "temperature": 0}
-    answer = served_model.complete(served, body, _ANSWER_SECONDS)
+    answer = measurement.complete(served, body, _ANSWER_SECONDS)
     try:
         return int(answer["usage"]["prompt_tokens"])
     except (LookupError, TypeError, ValueError, OverflowError) as error:

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from builder.lab.measure.served_model import ServedModel
+from builder.lab.measure.measurement import ServedModel
 
 METRICS = """\
 # TYPE vllm:num_requests_running gauge

@@ -11,7 +11,7 @@ from builder.base import events
 from builder.base.errors import MeasuringError
 from builder.evidence import statistics
 from builder.evidence.run_record import Figure, Finding, Verdict
-from builder.lab.measure.outcome import ComparedNumbers, Outcome, compare_alternating
+from builder.lab.measure.measurement import ComparedNumbers, Outcome, compare_alternating
 from builder.lock.model import ImageName
 
 FIRST, SECOND = ImageName("served", 6), ImageName("served", 7)

@@ -16,7 +16,7 @@ from builder.definitions import configuration
 from builder.definitions.configuration import BenchProfile
 from builder.evidence import run_record
 from builder.evidence.run_record import Subject
-from builder.lab.measure import llama_benchy, own_script, served_model
+from builder.lab.measure import bench, measurement, own_script
 from builder.lock.model import ImageName
 from tests import projects
 from tests.lab.measure.openai_server import Behaviour, serving, write_tokenizer
@@ -38,22 +38,22 @@ KEY = 'k"9/+ secret-of-the-server'.replace(" ", "-")
     ],
 )
 def test_the_key_in_a_command(argv: list[str], environ: dict[str, str], key: str) -> None:
-    assert served_model.in_command(argv, environ) == key
+    assert measurement.in_command(argv, environ) == key
 
 
 def test_the_option_is_left_out_of_what_is_recorded() -> None:
     words = ["--seed", "1", "--api-key", "abcd", "--api_key=efgh", "--port", "8"]
-    assert served_model.without(words) == ("--seed", "1", "--port", "8")
+    assert measurement.without(words) == ("--seed", "1", "--port", "8")
 
 
 @pytest.mark.slow
 def test_a_server_with_a_key_is_asked_with_it() -> None:
     with serving(Behaviour(key=KEY)) as served:
-        assert served_model.ask_served_model(served.address, KEY).key == KEY
-        assert served_model.model_answers(served)
-        assert list(served_model.stream(served, {"messages": [], "max_tokens": 2}, 10))
+        assert measurement.ask_served_model(served.address, KEY).key == KEY
+        assert measurement.model_answers(served)
+        assert list(measurement.stream(served, {"messages": [], "max_tokens": 2}, 10))
         with pytest.raises(MeasuringError, match="401"):
-            served_model.ask_served_model(served.address)
+            measurement.ask_served_model(served.address)
     assert KEY not in repr(served)
 
 
@@ -95,7 +95,7 @@ def test_llama_benchy_measures_a_server_with_a_key(tmp_path: Path, monkeypatch: 
     profile = BenchProfile(name="short", pp=(16,), tg=(4,), depth=(0,), concurrency=(1,), runs=2, coherence=False)
     with serving(Behaviour(key=KEY)) as served:
         tokenizer = write_tokenizer(tmp_path / "tokenizer.json")
-        throughput = llama_benchy.run_llama_benchy(served, profile, tokenizer, os.environ, ignore)
+        throughput = bench.run_llama_benchy(served, profile, tokenizer, os.environ, ignore)
     assert all(finding.verdict == "pass" for finding in throughput.findings)
     assert any(figure.name == "tg" for figure in throughput.figures)
     assert KEY.encode() not in throughput.raw

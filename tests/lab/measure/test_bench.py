@@ -18,10 +18,9 @@ from builder.base.errors import MeasuringError, UsageError
 from builder.definitions.configuration import BUILT_IN, BenchProfile
 from builder.engine.client import Endpoint
 from builder.engine.containers import LogLine, Service
-from builder.lab.measure import bench, llama_benchy
-from builder.lab.measure.outcome import MeasuringProgress, Outcome
+from builder.lab.measure import bench
+from builder.lab.measure.measurement import MeasuringProgress, Outcome, ServedModel
 from builder.lab.measure.own_script import EndedProcess
-from builder.lab.measure.served_model import ServedModel
 from builder.serving.running import ServerMember
 from tests.lab.measure.openai_server import METRICS, Behaviour, serving, write_tokenizer
 
@@ -82,7 +81,7 @@ def test_throughput_at_depth_and_acceptance(environ: dict[str, str]) -> None:
     # Deep prompts are our own text at temperature 0, exactly as long as the profile says.
     deep = [body for body in behaviour.requests if len(str(body["messages"])) > 500]
     assert deep
-    text = llama_benchy.text()
+    text = bench.filler_text()
     for body in deep:
         assert body["messages"][0]["content"][:200] in text
         assert (body["temperature"], body["min_tokens"]) == (0, 32)
@@ -125,11 +124,11 @@ def test_figures_of_another_tokenizer_or_text_are_refused(line: str, tmp_path: P
     (tmp_path / "recounted.jsonl").touch()
     ended = EndedProcess(0, "itself", line.encode(), b"")
     with pytest.raises(MeasuringError, match="did not use the tokenizer or the text"):
-        llama_benchy._result(ended, tmp_path, SMALL, tmp_path / "tokenizer.json")
+        bench._result(ended, tmp_path, SMALL, tmp_path / "tokenizer.json")
 
 
 def test_what_the_tool_writes_becomes_figures() -> None:
-    parsed, notes = llama_benchy.parse_llama_benchy(json.dumps(RESULT).encode())
+    parsed, notes = bench.parse_llama_benchy(json.dumps(RESULT).encode())
     assert notes == ()
     at = {"depth": 0, "concurrency": 1, "pp": 64, "tg": 32}
     assert [(figure.name, figure.at, figure.values) for figure in parsed] == [
@@ -146,13 +145,13 @@ def test_what_the_latency_leaves_of_a_prompt_must_be_more_than_its_noise() -> No
         "est_ppt": {"mean": 0.0, "std": 0.0, "values": [7.04, 0.0, 0.49]},
     }
     raw = json.dumps({"benchmarks": [content], "latency_ms": 25.0}).encode()
-    figures, (note,) = llama_benchy.parse_llama_benchy(raw)
+    figures, (note,) = bench.parse_llama_benchy(raw)
     assert [figure.values for figure in figures if figure.name == "pp"] == [(9094.0,)]
     assert (note.check, note.at, note.verdict) == ("pp", "pp 64, tg 32, depth 0", "pass")
     assert note.text.startswith("2 of 3 values left out")
     # Several requests are timed as they are, without the latency.
     several = json.dumps({"benchmarks": [{**content, "concurrency": 2}], "latency_ms": 25.0}).encode()
-    assert [figure.values for figure in llama_benchy.parse_llama_benchy(several)[0] if figure.name == "pp"] == [
+    assert [figure.values for figure in bench.parse_llama_benchy(several)[0] if figure.name == "pp"] == [
         (9094.0, 129495.0)
     ]
 
@@ -160,7 +159,7 @@ def test_what_the_latency_leaves_of_a_prompt_must_be_more_than_its_noise() -> No
 def test_an_answer_that_came_at_once_has_no_speed_and_is_told() -> None:
     """The tool leaves such a value away: no time lies between the first token and the last."""
     content = {**RESULT["benchmarks"][0], "tg_throughput": {"mean": 49.0, "std": 0.0, "values": [49.0]}}
-    figures, (note,) = llama_benchy.parse_llama_benchy(json.dumps({"benchmarks": [content]}).encode())
+    figures, (note,) = bench.parse_llama_benchy(json.dumps({"benchmarks": [content]}).encode())
     assert [figure.values for figure in figures if figure.name == "tg"] == [(49.0,)]
     assert (note.check, note.at, note.verdict) == ("tg", "pp 64, tg 32, depth 0", "pass")
     assert note.text.startswith("1 of 2 values left out")
@@ -193,17 +192,17 @@ def test_a_result_that_is_none_is_refused(raw: bytes, tmp_path: Path) -> None:
     (tmp_path / "result.json").write_bytes(raw)
     (tmp_path / "recounted.jsonl").touch()
     with pytest.raises(MeasuringError, match="wrote a result that cannot be read"):
-        llama_benchy._result(EndedProcess(0, "itself", b"", b""), tmp_path, SMALL, tmp_path / "tokenizer.json")
+        bench._result(EndedProcess(0, "itself", b"", b""), tmp_path, SMALL, tmp_path / "tokenizer.json")
 
 
 @pytest.mark.slow
 def test_a_version_of_the_tool_that_is_not_there_is_no_measurement(
     environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llama_benchy, "LLAMA_BENCHY", "llama-benchy 0.0.0")
+    monkeypatch.setattr(bench, "LLAMA_BENCHY", "llama-benchy 0.0.0")
     served = ServedModel("http://127.0.0.1:9/v1", "org/served", 4096)
     with pytest.raises(MeasuringError, match=r"llama-benchy 0\.0\.0 cannot be installed"):
-        llama_benchy.run_llama_benchy(served, SMALL, Path("tokenizer.json"), environ, events.ignore)
+        bench.run_llama_benchy(served, SMALL, Path("tokenizer.json"), environ, events.ignore)
 
 
 def test_a_profile_that_does_not_fit_the_model(environ: dict[str, str]) -> None:
@@ -224,10 +223,10 @@ def test_the_digest_of_a_profile_is_that_of_its_protocol() -> None:
 
 @pytest.mark.slow
 def test_the_text_is_long_and_always_the_same() -> None:
-    text = llama_benchy.text()
-    assert len(text) == llama_benchy.LENGTH
-    assert llama_benchy.digest() == llama_benchy.digest()
-    assert text.startswith(llama_benchy.text(1000))
+    text = bench.filler_text()
+    assert len(text) == bench._FILLER_LENGTH
+    assert bench.filler_digest() == bench.filler_digest()
+    assert text.startswith(bench.filler_text(1000))
     sentences = text.split(". ")
     assert len(set(sentences)) > 0.8 * len(sentences)
 

@@ -17,9 +17,8 @@ from builder.base.errors import FileProblemsError, MeasuringError, UsageError
 from builder.base.project import Project
 from builder.definitions import configuration
 from builder.lab.measure import own_script
-from builder.lab.measure.outcome import Outcome
+from builder.lab.measure.measurement import Outcome, ServedModel
 from builder.lab.measure.own_script import EndedProcess
-from builder.lab.measure.served_model import ServedModel
 from tests import processes, projects
 
 # A server that is started in the background, and notes its process.

@@ -7,8 +7,7 @@ import pytest
 from builder.base import events
 from builder.base.errors import UsageError
 from builder.lab.measure import probes
-from builder.lab.measure.outcome import Outcome
-from builder.lab.measure.served_model import ServedModel
+from builder.lab.measure.measurement import Outcome, ServedModel
 from tests.lab.measure import agent
 from tests.lab.measure.openai_server import Behaviour, Model, serving
 

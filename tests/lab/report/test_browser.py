@@ -10,7 +10,7 @@ import pytest
 
 from builder.base.events import ignore
 from builder.commands import listing
-from builder.lab.report import collecting, html
+from builder.lab import report
 from tests import projects
 from tests.lab.report import stocked
 
@@ -25,7 +25,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     project = stocked.fill(stocked.make(folder / "project"))
     file = folder / "page.html"
-    projects.write(file, html.render_page(collecting.collect_page(project, {}, ignore, listing.present_evidence)))
+    projects.write(file, report.render_page(report.collect_page(project, {}, ignore, listing.present_evidence)))
     return file
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from builder.base.events import ignore
 from builder.commands import listing
-from builder.lab.report import collecting, html
-from builder.lab.report.collecting import Disclosure, Part
+from builder.lab import report
+from builder.lab.report import Disclosure, Part
 from builder.lock import lock_file, text
 from builder.lock.model import Model, Pairing
 from tests import projects
@@ -51,19 +51,19 @@ def project(tmp_path: Path) -> Project:
 
 
 def page_of(project: Project, *, full: bool = False) -> Part:
-    return collecting.collect_page(project, {}, ignore, listing.present_evidence, full=full)
+    return report.collect_page(project, {}, ignore, listing.present_evidence, full=full)
 
 
 @pytest.mark.slow
 def test_notes_paths_and_machines_are_left_out(project: Project) -> None:
     page = page_of(project)
-    for shown in (html.render_page(page), listing.page_as_json(page)):
+    for shown in (report.render_page(page), listing.page_as_json(page)):
         for secret in (*SECRETS, str(project.root)):
             assert secret not in shown.replace("<code>evidence/</code>", ""), secret
         assert MODEL in shown
         assert "secret-llama" in shown
         assert "team/vllm-node:4" in shown
-    assert "left out" in html.render_page(page)
+    assert "left out" in report.render_page(page)
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def test_a_full_page_has_them(project: Project) -> None:
     for note in ("spark-3 froze", "it is meant", "spark-3 made it", "spark-3 has it"):
         assert note in shown, note
     assert json.loads(shown)["full"] is True
-    assert "left out" not in html.render_page(page)
+    assert "left out" not in report.render_page(page)
 
 
 @pytest.mark.slow

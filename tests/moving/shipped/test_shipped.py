@@ -12,7 +12,7 @@ from builder.base.project import Project
 from builder.base.words import sha256_of
 from builder.definitions import image, recipe
 from builder.definitions.mod import PlainFile, mod_names
-from builder.lock import closures, lock_file
+from builder.lock import layout, lock_file
 from builder.moving import shipped
 from builder.moving.shipped import Contents, InitRecord
 from tests.projects import REPOSITORY_ROOT, write
@@ -215,7 +215,7 @@ def test_images_that_were_built_in_the_checkout_stay_there() -> None:
 def test_packages_come_with_the_pins_that_they_belong_to() -> None:
     """images.lock has their digests: a file that came without it would be one that nothing pins."""
     selected = shipped.select("all")
-    named = {file.path for file in closures.of_lock(selected.pins)}
+    named = {file.path for file in layout.packages_files(selected.pins)}
     assert all((SHIPPED.root / path).is_file() for path in named)
     assert not named & set(selected.files)
 

@@ -16,14 +16,12 @@ from builder.base.errors import MeasuringError
 from builder.base.values import dataclass, replace
 from builder.evidence import statistics
 from builder.evidence.run_record import SAME, Figure, Finding, Verdict
-from builder.lab.measure import outcome
-from builder.lab.measure.outcome import Outcome
-from builder.lab.same import forced_texts, text_rating
+from builder.lab.measure import forced_texts, measurement
+from builder.lab.measure.measurement import Outcome
 
 if TYPE_CHECKING:
     from builder.evidence.statistics import Likeness, LikenessComparison, PerplexityChange
-    from builder.lab.same.forced_texts import ForcedPrompts, ForcedText, TextPlan
-    from builder.lab.same.text_rating import RatedImage
+    from builder.lab.measure.forced_texts import ForcedPrompts, ForcedText, RatedImage, TextPlan
 
 ALL = "all"
 VERSION = f"answers {forced_texts.VERSION}"
@@ -266,8 +264,8 @@ def likeness_outcome(
 
 def same_digest() -> str:
     """The digest of the texts and questions."""
-    questions = [vars(each) for each in text_rating.questions()]
-    return outcome.outcome_digest([VERSION, forced_texts.texts_digest(), questions])
+    questions = [vars(each) for each in forced_texts.questions()]
+    return measurement.outcome_digest([VERSION, forced_texts.texts_digest(), questions])
 
 
 def _findings(likeness: ImageLikeness) -> Sequence[Finding]:

@@ -14,8 +14,8 @@ import pytest
 
 from builder.base.events import ignore
 from builder.commands import listing
-from builder.lab.report import collecting, html
-from builder.lab.report.collecting import Part
+from builder.lab import report
+from builder.lab.report import Part
 from tests.evidence.runs import MODEL
 from tests.lab.report import stocked
 
@@ -52,12 +52,12 @@ def read(text: str) -> Reader:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Part:
     project = stocked.fill(stocked.make(tmp_path_factory.mktemp("project")))
-    return collecting.collect_page(project, {}, ignore, listing.present_evidence, full=True)
+    return report.collect_page(project, {}, ignore, listing.present_evidence, full=True)
 
 
 @pytest.fixture(scope="module")
 def text(page: Part) -> str:
-    return html.render_page(page)
+    return report.render_page(page)
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ def test_every_part_of_the_page_escapes(page: Part) -> None:
         models=tuple(changed(each, why=str(poisoned(each.why)), mods=("<i>",), recipe="<i>") for each in page.models),
         images=tuple(changed(each, mods=("<i>",), definition="<i>", adopted="<i>") for each in page.images),
     )
-    assert all(tag not in {"i", "script"} for tag, _ in read(html.render_page(nasty)).tags)
+    assert all(tag not in {"i", "script"} for tag, _ in read(report.render_page(nasty)).tags)
 
 
 def test_nothing_is_fetched_and_nothing_runs(text: str) -> None:
@@ -144,15 +144,15 @@ def test_a_cell_names_each_run_beside_the_proof() -> None:
     cells = tuple(Part(image="small:1", model="m", proof=proof, word=words[proof], run="x-1.json") for proof in words)
     tried = table(("small:1",), ("m",), tuple(words), cells)
     page = Part(as_of="", concerns=(), models=(), table=tried, images=(), full=True)
-    assert "proven<small>+ quick</small><small>+ same</small><small>own: failed</small>" in html.render_page(page)
+    assert "proven<small>+ quick</small><small>+ same</small><small>own: failed</small>" in report.render_page(page)
 
 
 def test_the_same_data_give_the_same_bytes(page: Part, text: str) -> None:
-    assert html.render_page(page) == text
+    assert report.render_page(page) == text
 
 
 def test_an_empty_project_has_a_page() -> None:
-    text = html.render_page(Part(as_of="", concerns=(), models=(), table=table((), (), ()), images=(), full=True))
+    text = report.render_page(Part(as_of="", concerns=(), models=(), table=table((), (), ()), images=(), full=True))
     assert "Nothing was recorded yet" in text
     assert "builder build TARGET" in text
 
@@ -246,7 +246,7 @@ def large(numbers: int, models: int) -> Part:
 def test_200_numbers_of_20_models_fit_a_megabyte() -> None:
     page = large(200, 20)
     began = time.process_time()
-    text = html.render_page(page)
+    text = report.render_page(page)
     assert len(text.encode()) < 1_000_000
     assert time.process_time() - began < 60  # seconds: an hour would be a mistake, not a slow machine
     assert "The last" in text
@@ -256,9 +256,9 @@ def test_200_numbers_of_20_models_fit_a_megabyte() -> None:
 @pytest.mark.slow
 def test_the_history_of_a_single_model_may_be_long() -> None:
     page = large(60, 1)
-    assert html.render_page(page).count("serves now, ") == 1
-    assert html.render_page(page).count("promoted from") == 60
-    assert "The last" not in html.render_page(page)
+    assert report.render_page(page).count("serves now, ") == 1
+    assert report.render_page(page).count("promoted from") == 60
+    assert "The last" not in report.render_page(page)
 
 
 # The figures of a history: bars only for what can be compared.
@@ -288,7 +288,7 @@ def table(images: Sequence[str], models: Sequence[str], proofs: Sequence[str], c
 def cells(*steps: Part) -> list[list[Part]]:
     """The cells of each step, the newest last."""
     history = (*steps[:-1], changed(steps[-1], is_now=True))
-    return [figures for _, figures in html.view_of(Part(history=history), 10).rows][::-1]
+    return [figures for _, figures in report.view_of(Part(history=history), 10).rows][::-1]
 
 
 def test_a_bar_is_beside_the_largest_of_its_column() -> None:
@@ -310,16 +310,16 @@ def test_a_stale_run_is_marked() -> None:
 
 def test_one_column_for_each_depth_with_the_fewest_requests() -> None:
     every = [figure(40, depth=depth, concurrency=count) for depth in (0, 32768, 131072) for count in (8, 1, 4)]
-    view = html.view_of(Part(history=(changed(step(1, run(*every)), is_now=True),)), 10)
+    view = report.view_of(Part(history=(changed(step(1, run(*every)), is_now=True),)), 10)
     assert view.columns == [f"tg at depth {depth}, tokens/s" for depth in (0, 32768, 131072)]
 
 
 def test_the_profile_with_most_numbers_is_shown() -> None:
     steps = [step(1, run(figure(40), name="rare")), *(step(n, run(figure(9), name="usual")) for n in (2, 3))]
-    assert html.benchmarks(steps)[0] == "usual"
+    assert report.benchmarks(steps)[0] == "usual"
 
 
 def test_the_step_that_serves_now_is_always_there() -> None:
     steps = [changed(step(0), is_now=True), *(step(n) for n in range(1, 9))]
-    shown = [each.image for each, _ in html.view_of(Part(history=tuple(steps)), 3).rows]
+    shown = [each.image for each, _ in report.view_of(Part(history=tuple(steps)), 3).rows]
     assert shown == ["small:8", "small:7", "small:0"]

@@ -11,16 +11,14 @@ import pytest
 
 from builder.base import events, records
 from builder.base.errors import MeasuringError, UsageError
-from builder.lab.measure import served_model
-from builder.lab.same import forced_texts, image_likeness, text_rating
-from builder.lab.same.forced_texts import LENGTH, TextPlan
-from builder.lab.same.text_rating import RatedReference
+from builder.lab.measure import forced_texts, image_likeness, measurement
+from builder.lab.measure.forced_texts import LENGTH, RatedReference, TextPlan
 from tests.lab.measure.openai_server import Behaviour, serving
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.lab.same.image_likeness import ImageLikeness
+    from builder.lab.measure.image_likeness import ImageLikeness
     from tests.lab.measure.openai_server import Rater
 
 SMALL = TextPlan(deepest=1024)
@@ -44,21 +42,21 @@ def rater(loss: float = 0.0, noise: float = 0.0, fault: float = 0.0, seed: int =
     return rate
 
 
-First = tuple[forced_texts.ForcedPrompts, text_rating.RatedImage]
+First = tuple[forced_texts.ForcedPrompts, forced_texts.RatedImage]
 
 
 def rate(first: Behaviour, plan: TextPlan = SMALL) -> First:
     """The prompts of a comparison, and the first image's ratings of them and its answers."""
     with serving(first) as served:
-        given, ratings = text_rating.rate_image(served, plan, "A", events.ignore)
-        return given, text_rating.with_answers(served, ratings, "A", events.ignore)
+        given, ratings = forced_texts.rate_image(served, plan, "A", events.ignore)
+        return given, forced_texts.with_answers(served, ratings, "A", events.ignore)
 
 
 def compare(first: First, second: Behaviour, plan: TextPlan = SMALL) -> ImageLikeness:
     given, by_first = first
     with serving(second) as served:
-        _, by_second = text_rating.rate_image(served, plan, "B", events.ignore, given)
-        by_second = text_rating.with_answers(served, by_second, "B", events.ignore)
+        _, by_second = forced_texts.rate_image(served, plan, "B", events.ignore, given)
+        by_second = forced_texts.with_answers(served, by_second, "B", events.ignore)
     return image_likeness.compare_images(given, by_first, by_second)
 
 
@@ -115,7 +113,7 @@ def test_another_template_is_told_and_all_is_rated_by_the_first_ones_tokens(plai
 @pytest.mark.slow
 def test_ratings_survive_a_file_and_a_template_may_be_missing() -> None:
     with serving(Behaviour(rater=rater(), template=lambda _: None)) as served:
-        given, rated = text_rating.rate_image(served, SMALL, "A", events.ignore)
+        given, rated = forced_texts.rate_image(served, SMALL, "A", events.ignore)
     assert [line.split(":")[0] for line in given.left_out] == ["tools left out"]
     reference = RatedReference(given, rated)
     assert records.parse(records.text_of(reference, {}), RatedReference) == reference
@@ -134,7 +132,7 @@ def test_ratings_survive_a_file_and_a_template_may_be_missing() -> None:
 )
 def test_a_server_that_rates_nothing_is_told(answer: Any) -> None:
     with serving(Behaviour(rater=answer)) as served, pytest.raises(MeasuringError, match="A cannot rate texts: .*rat"):
-        text_rating.rate_image(served, SMALL, "A", events.ignore)
+        forced_texts.rate_image(served, SMALL, "A", events.ignore)
 
 
 @pytest.mark.slow
@@ -198,20 +196,20 @@ def test_a_file_that_is_no_request_is_refused(tmp_path: Path, content: str) -> N
 
 
 def test_questions_are_a_hundred_and_their_answers_are_recognised() -> None:
-    asked = text_rating.questions()
+    asked = forced_texts.questions()
     assert len({each.text for each in asked}) == 100
     for said in ("{}", "The answer is {}.", "Let me see.\n\n**{}**", "Answer: `{}`"):
-        assert all(text_rating.is_answer(said.format(each.answer), each.answer) for each in asked)
-    assert not text_rating.is_answer("142", "42")
-    assert not text_rating.is_answer("42 or 43", "42")
-    assert not text_rating.is_answer("", "42")
-    assert text_rating.is_answer("That is 1,042", "1042")
+        assert all(forced_texts.is_answer(said.format(each.answer), each.answer) for each in asked)
+    assert not forced_texts.is_answer("142", "42")
+    assert not forced_texts.is_answer("42 or 43", "42")
+    assert not forced_texts.is_answer("", "42")
+    assert forced_texts.is_answer("That is 1,042", "1042")
 
 
 @pytest.mark.slow
 def test_answers_that_get_worse_are_found_and_counted() -> None:
     def model(wrong: int) -> Behaviour:
-        answers = {each.text: (each.answer, number) for number, each in enumerate(text_rating.questions())}
+        answers = {each.text: (each.answer, number) for number, each in enumerate(forced_texts.questions())}
 
         def answer(body: dict[str, Any]) -> dict[str, Any]:
             right, number = answers[body["messages"][0]["content"].removesuffix(" Reply with the answer alone.")]
@@ -229,6 +227,6 @@ def test_answers_that_get_worse_are_found_and_counted() -> None:
 
 def test_a_server_without_logprobs_says_so() -> None:
     with serving(Behaviour()) as served:
-        assert served_model.model_answers(served)
+        assert measurement.model_answers(served)
         with pytest.raises(MeasuringError, match="A cannot rate texts"):
-            text_rating.rate_image(served, SMALL, "A", events.ignore)
+            forced_texts.rate_image(served, SMALL, "A", events.ignore)

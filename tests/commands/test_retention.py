@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builder.base.project import Project
+from builder.commands import keeping
+from builder.commands.keeping import EngineImages
 from builder.engine.bake_run import CacheRecord
 from builder.engine.images import ImageDetails
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
-from builder.numbers import retention
-from builder.numbers.retention import EngineImages
 from builder.plan import plan_model
 from tests import projects
 
@@ -30,7 +30,7 @@ BASE = CacheRecord("base", "", 10, True, False)
 
 
 def let_go(before: CacheRecord, after: CacheRecord, gone: str, kept: str = "") -> set[str]:
-    return retention.removable_records([before, BASE], [after, BASE], gone, kept)
+    return keeping.removable_records([before, BASE], [after, BASE], gone, kept)
 
 
 def test_the_copy_of_a_layer_goes_with_the_last_image_that_has_it() -> None:
@@ -44,7 +44,7 @@ def test_the_copy_of_a_layer_goes_with_the_last_image_that_has_it() -> None:
 
 def test_an_engine_that_marks_no_layer_as_shared_tells_nothing() -> None:
     free = replace(LAYER, shared=False)
-    assert retention.removable_records([LAYER, BASE], [free, replace(BASE, shared=False)], "RUN RUN-LINE", "") == set()
+    assert keeping.removable_records([LAYER, BASE], [free, replace(BASE, shared=False)], "RUN RUN-LINE", "") == set()
 
 
 def test_another_stage_goes_with_the_last_dockerfile_that_has_it() -> None:
@@ -65,7 +65,7 @@ def test_the_dockerfiles_of_a_chain_are_all_read(tmp_path: Path) -> None:
     project = Project(tmp_path)
     projects.write(project.build_directory("a/b", 3) / "Dockerfile", "FROM one\n")
     projects.write(project.build_directory("a/b", 3) / "below/Dockerfile", "FROM two\n")
-    found = retention.dockerfile_text(project, [ImageName("a/b", 3), ImageName("a/b", 4)])
+    found = keeping.dockerfile_text(project, [ImageName("a/b", 3), ImageName("a/b", 4)])
     assert "FROM one" in found
     assert "FROM two" in found
 
@@ -80,7 +80,7 @@ def test_a_dockerfile_that_cannot_be_read_or_is_too_large_counts_as_empty(
     (project.build_directory("a", 3) / "Dockerfile").symlink_to("notes")
     projects.write(project.build_directory("a", 4) / "Dockerfile", "FROM four\n")
     monkeypatch.setattr(plan_model, "LARGEST_FILE", 10)
-    found = retention.dockerfile_text(project, [ImageName("a", number) for number in (1, 2, 3, 4)])
+    found = keeping.dockerfile_text(project, [ImageName("a", number) for number in (1, 2, 3, 4)])
     assert found == "FROM one\n\nFROM four\n"
 
 
@@ -88,7 +88,7 @@ def test_a_dockerfile_that_cannot_be_read_or_is_too_large_counts_as_empty(
     ("tags", "untagged"), [((), True), (("a@sha256:1",), True), (("a:1",), False), (("a@sha256:1", "a:1"), False)]
 )
 def test_an_image_that_is_only_named_by_digest_has_no_tag(tags: tuple[str, ...], untagged: bool) -> None:
-    assert retention.is_untagged(replace(details("a"), tags=tags)) is untagged
+    assert keeping.is_untagged(replace(details("a"), tags=tags)) is untagged
 
 
 # The images that stay when others are pruned.
@@ -124,7 +124,7 @@ def reasons(
     containers: dict[str, tuple[str, ...]] | None = None,
 ) -> dict[int, tuple[str, ...]]:
     engine = EngineImages(numbered, {}, containers or {})
-    return {name.number: why for name, why in retention.retention_reasons(lock, engine, keep, older_than, NOW).items()}
+    return {name.number: why for name, why in keeping.retention_reasons(lock, engine, keep, older_than, NOW).items()}
 
 
 def test_current_pinned_paired_and_used_stay() -> None:
@@ -154,7 +154,7 @@ def test_the_newest_of_each_repository_stay() -> None:
     for number in (7, 8):
         lock = lock.with_image(ImageName(OTHER, number), image())
         numbered[ImageName(OTHER, number)] = details("base", f"other-{number}")
-    kept = retention.retention_reasons(lock, EngineImages(numbered, {}, {}), 1, NONE, NOW)
+    kept = keeping.retention_reasons(lock, EngineImages(numbered, {}, {}), 1, NONE, NOW)
     assert {name: why for name, why in kept.items() if why} == {
         ImageName(REPO, 3): ("current", "newest"),
         ImageName(OTHER, 8): ("newest",),
@@ -195,7 +195,7 @@ def test_what_an_image_that_stays_was_built_on_stays() -> None:
     lock, numbered = stocked(3)
     lock = lock.with_image(ImageName(OTHER, 1), image()).with_current(ImageName(OTHER, 1))
     numbered[ImageName(OTHER, 1)] = details("base", "own-1", "kernels")
-    kept = retention.retention_reasons(
+    kept = keeping.retention_reasons(
         lock, EngineImages(numbered, {"mine:1": details("base", "own-2", "more")}, {}), 0, NONE, NOW
     )
     assert kept[ImageName(REPO, 1)] == (f"{OTHER}:1 is built on this image",)
@@ -237,7 +237,7 @@ def test_nothing_that_can_be_reached_goes(data: st.DataObject) -> None:
     keep, older_than = data.draw(st.integers(0, 3)), timedelta(days=data.draw(st.integers(0, 30)))
     used = data.draw(st.sets(st.sampled_from(sorted(map(str, numbered))))) if numbered else set()
     engine = EngineImages(numbered, {}, dict.fromkeys(used, ("c",)))
-    kept = retention.retention_reasons(lock, engine, keep, older_than, NOW)
+    kept = keeping.retention_reasons(lock, engine, keep, older_than, NOW)
     going = {name for name, why in kept.items() if not why}
     for repository, record in lock.images.items():
         assert ImageName(repository, record.current or 0) not in going

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.base.project import Project
-from builder.building import result_cache
 from builder.building.request import BuildRequest
+from builder.commands import build
 from builder.engine.client import Endpoint
 from tests import projects
 from tests.workspaces import workspace
@@ -36,14 +36,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     (made.mods / "template/nowhere").symlink_to("gone")
     Path(os.fsdecode(os.fsencode(made.mods / "template") + b"/no UTF-8: \xff")).touch()
     projects.write(tmp_path / "program/plan.py", "ANSWER = 42\n")
-    monkeypatch.setattr(result_cache, "_PROGRAM", tmp_path / "program")
+    monkeypatch.setattr(build, "_PROGRAM", tmp_path / "program")
     return made
 
 
-def ask(
-    project: Project, *targets: str, platform: str | None = None, engine: Endpoint = ENGINE
-) -> result_cache.CacheKey:
-    key = result_cache.cache_key(workspace(project, engine), BuildRequest(targets, platform=platform))
+def ask(project: Project, *targets: str, platform: str | None = None, engine: Endpoint = ENGINE) -> build.CacheKey:
+    key = build.cache_key(workspace(project, engine), BuildRequest(targets, platform=platform))
     assert key is not None
     return key
 
@@ -144,7 +142,7 @@ def test_times_in_whole_seconds_take_longer_to_settle(project: Project, monkeypa
         st_ctime_ns = (time.time_ns() // 10**9 - 1) * 10**9
         st_size = st_ino = st_dev = 1
 
-    monkeypatch.setattr(result_cache, "_state", lambda _path: Coarse)
+    monkeypatch.setattr(build, "_file_state", lambda _path: Coarse)
     assert not ask(project).settled
     Coarse.st_ctime_ns -= 3 * 10**9
     assert ask(project).settled
@@ -153,22 +151,22 @@ def test_times_in_whole_seconds_take_longer_to_settle(project: Project, monkeypa
 def test_too_many_files_are_not_looked_at(project: Project) -> None:
     (project.mods / "template/a").symlink_to(project.mods)
     (project.mods / "template/b").symlink_to(project.mods)
-    assert result_cache.cache_key(workspace(project, ENGINE), BuildRequest(())) is None
+    assert build.cache_key(workspace(project, ENGINE), BuildRequest(())) is None
 
 
 @pytest.mark.parametrize("left", ["journal/small.json", "work/small-1/build/Dockerfile"])
 def test_while_a_build_runs_or_was_killed_nothing_is_stored(project: Project, left: str) -> None:
     projects.write(project.state / left, "{}")
-    assert result_cache.cache_key(workspace(project, ENGINE), BuildRequest(())) is None
+    assert build.cache_key(workspace(project, ENGINE), BuildRequest(())) is None
 
 
 def test_without_a_lock_nothing_is_stored(project: Project) -> None:
     project.lock.unlink()
-    assert result_cache.cache_key(workspace(project, ENGINE), BuildRequest(())) is None
+    assert build.cache_key(workspace(project, ENGINE), BuildRequest(())) is None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"files": 1}', "\0\1"])
 def test_a_damaged_entry_counts_as_none(project: Project, content: str) -> None:
     question = ask(project)
     projects.write(question.path, content)
-    assert result_cache.look_up(workspace(project, ENGINE), question) is None
+    assert build.cached_outcomes(workspace(project, ENGINE), question) is None

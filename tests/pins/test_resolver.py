@@ -9,12 +9,12 @@ import pytest
 
 from builder.base.errors import FileProblemsError, SourceError, UsageError
 from builder.base.project import Project
+from builder.building.resolve import stale_chain
 from builder.definitions import image
 from builder.lock.model import BasePin, IncludedPin, Lock, LockedPackage, Pins, Version
-from builder.pins import chain, pinning
-from builder.pins.base_contents import BaseContents
+from builder.pins import pinning
 from builder.pins.pinning import ResolvedPins
-from builder.pins.resolver import Resolver
+from builder.pins.resolver import BaseContents, Resolver
 from builder.sources.git import UserSettings
 from tests import projects
 from tests.sources.wheelhouse import make_index, make_wheel
@@ -164,7 +164,7 @@ def test_packages_go_on_top_of_what_the_base_has(project: Project, tmp_path: Pat
         inherited = (*(inherited or ()), *(resolved.pins.base.packages if resolved.pins.base else ()))
         inherited = (*inherited, *resolved.pins.python.packages)
     assert names == [["extra", "uv"], ["child"]]
-    assert chain.stale_chain(lock, definitions) == {}
+    assert stale_chain(lock, definitions) == {}
 
     # Another base: the packages are those on top of it.
     registry.digest = NEW
@@ -173,7 +173,7 @@ def test_packages_go_on_top_of_what_the_base_has(project: Project, tmp_path: Pat
     assert moved.python is not None
     assert before.python is not None
     assert moved.python.requested != before.python.requested
-    assert set(chain.stale_chain(lock.with_pins("node", PLATFORM, moved), definitions)) == {"top"}
+    assert set(stale_chain(lock.with_pins("node", PLATFORM, moved), definitions)) == {"top"}
 
 
 def test_packages_for_another_python_are_an_error(project: Project) -> None:

@@ -1,1 +1,0 @@
-"""The page that shows which image serves which model."""
