@@ -18,7 +18,7 @@ from builder.evidence import requirements
 from builder.lab.checkpoints import conversion
 from builder.lock import lock_file, merging
 from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Version, shown_mods
-from builder.numbers import adopted, claims, images_lock, retention, status
+from builder.numbers import adopted, claims, images_lock, named_registry, retention, status
 from builder.pins import packages
 from builder.plan import making
 from builder.plan.plan_model import StagedFile
@@ -291,7 +291,11 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
     holders = {name: others_have.get(name) for name in going}
     # An image also stays if it has another name: then only the tag of the number goes.
     freed = {str(name) for name in going if not holders[name]}
-    leaving = {name: image for name, image in going.items() if freed.issuperset(image.tags)}
+    leaving = {
+        name: image
+        for name, image in going.items()
+        if freed.issuperset({*image.tags}.difference(named_registry.left_by_push(name, image.tags)))
+    }
     kept = [image for name, image in numbered.items() if name not in leaving]
     # Reading all build directories is slow, and is not needed if every image has a name.
     if any(retention.is_untagged(image) for image in others.values()):
@@ -395,6 +399,8 @@ def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> claims.P
         if holder:
             transaction.announce(ImageName(name.repository, before.images[name.repository].current or 0))
         else:
+            for left in named_registry.left_by_push(name, details.tags if details else ()):
+                images.remove_extra_tag(workspace.engine, left)
             transaction.announce(name, details.id if details else "")
         transaction.commit(before.with_image(name, replace(image, pruned=image.pruned or stamp)))
         if holder is None:

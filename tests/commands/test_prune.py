@@ -369,3 +369,20 @@ def test_on_a_terminal_it_asks(stocked: Project, endpoint: Endpoint, repository:
         assert "remove these? [y/N]" in output
         assert process.returncode == 0
         assert numbers(endpoint, repository) == left
+
+
+def test_the_name_that_a_killed_push_left_keeps_no_image(
+    stocked: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    left = [f"127.0.0.1:1/{repository}:arriving", f"127.0.0.1:1/{repository}:own"]
+    for number_, reference in enumerate(left, start=1):
+        images.tag_image(endpoint, f"{repository}:{number_}", reference)
+    ids = [details.id for name in left if (details := images.inspect_image(endpoint, name))]
+    try:
+        frees = {row["image"]: row["frees"] for row in said(builder, "--yes", "--keep", "1")["going"]}
+        assert (frees[f"{repository}:1"] > 0, frees[f"{repository}:2"]) == (True, 0)
+        assert [images.inspect_image(endpoint, id_) is None for id_ in ids] == [True, False]
+        assert images.inspect_image(endpoint, left[1])
+    finally:
+        for reference in left:
+            images.remove_image(endpoint, reference)
