@@ -215,13 +215,14 @@ def _result(lock: Lock, name: ImageName, contents: adopted.AdoptedContents, mode
 @dataclass(frozen=True)
 class RemovableImage:
     """An image to remove. ``frees`` is the uncompressed size, in bytes, of the layers that no other image has. It is 0
-    if the image has another name, or if another project in the engine also has the number; ``holder`` is that
-    project."""
+    if the image has other ``names`` that stay, or if another project in the engine also has the number; ``holder`` is
+    that project."""
 
     name: ImageName
     built: str
     frees: int
     holder: str | None = None
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -291,11 +292,11 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
     holders = {name: others_have.get(name) for name in going}
     # An image also stays if it has another name: then only the tag of the number goes.
     freed = {str(name) for name in going if not holders[name]}
-    leaving = {
-        name: image
+    names = {
+        name: {*image.tags}.difference(freed, named_registry.left_by_push(name, image.tags))
         for name, image in going.items()
-        if freed.issuperset({*image.tags}.difference(named_registry.left_by_push(name, image.tags)))
     }
+    leaving = {name: image for name, image in going.items() if not names[name]}
     kept = [image for name, image in numbered.items() if name not in leaving]
     # Reading all build directories is slow, and is not needed if every image has a name.
     if any(retention.is_untagged(image) for image in others.values()):
@@ -313,6 +314,7 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
                 lock.images[name.repository].numbers[name.number].built,
                 _frees(sizes, [image], every.values()) if name in leaving else 0,
                 str(holders[name]) if holders[name] else None,
+                tuple(sorted(names[name] - {str(name)})),
             )
             for name, image in going.items()
         ),

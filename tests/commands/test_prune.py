@@ -118,6 +118,9 @@ def test_an_image_that_keeps_another_name_frees_nothing(
     same = replace(lock.images[repository].numbers[2], pinned=True)
     stocked.lock.write_text(dump_lock(lock.with_image(ImageName(repository, 7), same)), encoding="utf-8")
     own = images.inspect_image(endpoint, f"{repository}:1")
+    shown = " ".join(builder("prune").stdout.split())
+    for name, other in ((f"{repository}:1", "my-own"), (f"{repository}:2", "7")):
+        assert f"{name} loses its number, but its image stays as {repository}:{other}" in shown
     plan = said(builder, "--yes")
     rows = {row["image"]: row["frees"] for row in plan["going"]}
     assert [rows[f"{repository}:{n}"] for n in (1, 2)] == [0, 0]
