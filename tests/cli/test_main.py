@@ -240,6 +240,7 @@ def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str], mo
         ),
         (["completion", "bsh"], "'SHELL': `bsh` is not one of bash, zsh, fish; did you mean `bash`?"),
         (["list", "--jsn"], "No such option"),
+        (["mark", "small:1", "--note"], "`--help` in place of the option shows how to use the command"),
         (["rollback", "small", "--to", "0"], "0 is not in the range"),
         (["run", "small", "--port", "web"], "'--port': 'web' is not a whole number"),
         (["build", "smal"], "`smal` is not a definition, repository or recipe"),
