@@ -434,6 +434,7 @@ def test_whatever_the_system_says_is_no_bug(tmp_path: Path, number: int) -> None
         (errno.ENOSPC, "make room: `df -h {folder}` and `df -i {folder}` show what is used up"),
         (errno.EDQUOT, "`builder prune --dry-run` lists images that `docker image rm` can remove"),
         (errno.ENOENT, "check the path: only {folder} exists"),
+        (errno.ENAMETOOLONG, "use a shorter name: a file name has at most 255 bytes"),
         (errno.EIO, "check the disk that holds {folder}"),
         (errno.EROFS, "{folder} is mounted read-only"),
         (errno.EMFILE, "raise the limit of open files (`ulimit -n`)"),
