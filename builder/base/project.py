@@ -84,8 +84,9 @@ class Project:
         return any(self.journal.glob("*")) or any(self.work.glob("*"))
 
     def relative(self, path: Path) -> str:
-        """``path`` for messages: relative to the project's folder if it is below it."""
-        resolved = path.resolve()
+        """``path`` for messages: relative to the project's folder if it is below it. A link without a file has its own
+        name."""
+        resolved = path.resolve() if os.access(path, os.F_OK) else path.parent.resolve() / path.name
         return str(resolved.relative_to(self.root) if resolved.is_relative_to(self.root) else resolved)
 
 

@@ -394,6 +394,7 @@ _ADVICE: dict[int | None, str] = {
     errno.EDQUOT: _ROOM,
     errno.EROFS: "{folder} is mounted read-only: mount {folder} for writing, or move the project",
     errno.ENOENT: "check the path: only {folder} exists",
+    errno.ENAMETOOLONG: "use a shorter name: a file name has at most 255 bytes",
     errno.EIO: "check the disk that holds {folder} (`sudo dmesg` shows more)",
     errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
     errno.EAGAIN: "your user has too many processes: stop some, or raise the limit (`ulimit -u`)",

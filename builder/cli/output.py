@@ -300,6 +300,8 @@ def print_usage_error(failure: click.ClickException) -> None:
     _print_error_lines("error:", message)
     if isinstance(failure, click.UsageError) and failure.ctx:
         _print_hint(f"`{failure.ctx.command_path} --help` shows how to use the command")
+    elif isinstance(failure, click.BadOptionUsage):  # click does not tell the command here
+        _print_hint("`--help` in place of the option shows how to use the command")
 
 
 def _print_hint(hint: str) -> None:

@@ -148,6 +148,8 @@ def _print_plan(pruning: PrunePlan) -> None:
     for image in pruning.going:
         if image.holder:
             print_result(f"{image.name} is only recorded as pruned, because {image.holder} also has it")
+        elif image.names:
+            print_result(f"{image.name} loses its number, but its image stays as {', '.join(image.names)}")
     if pruning.nameless:
         print_result(
             f"and {words.counted(len(pruning.nameless), 'unnamed image')} that builds of this project left behind"

@@ -23,7 +23,7 @@ from builder.evidence import requirements
 from builder.lab.checkpoints import conversion
 from builder.lock import lock_file, merging
 from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Version, shown_mods
-from builder.numbers import adopted, build_directory, claims, images_lock, status
+from builder.numbers import adopted, build_directory, claims, images_lock, named_registry, status
 from builder.pins import packages
 from builder.plan import making, plan_model
 from builder.plan.making import BASE_PACKAGES
@@ -221,13 +221,14 @@ def _result(lock: Lock, name: ImageName, contents: adopted.AdoptedContents, mode
 @dataclass(frozen=True)
 class RemovableImage:
     """An image to remove. ``frees`` is the uncompressed size, in bytes, of the layers that no other image has. It is 0
-    if the image has another name, or if another project in the engine also has the number; ``holder`` is that
-    project."""
+    if the image has other ``names`` that stay, or if another project in the engine also has the number; ``holder`` is
+    that project."""
 
     name: ImageName
     built: str
     frees: int
     holder: str | None = None
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -295,7 +296,11 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
     holders = {name: others_have.get(name) for name in going}
     # An image also stays if it has another name: then only the tag of the number goes.
     freed = {str(name) for name in going if not holders[name]}
-    leaving = {name: image for name, image in going.items() if freed.issuperset(image.tags)}
+    names = {
+        name: {*image.tags}.difference(freed, named_registry.left_by_push(name, image.tags))
+        for name, image in going.items()
+    }
+    leaving = {name: image for name, image in going.items() if not names[name]}
     kept = [image for name, image in numbered.items() if name not in leaving]
     # Reading all build directories is slow, and is not needed if every image has a name.
     if any(is_untagged(image) for image in others.values()):
@@ -313,6 +318,7 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
                 lock.images[name.repository].numbers[name.number].built,
                 _frees(sizes, [image], every.values()) if name in leaving else 0,
                 str(holders[name]) if holders[name] else None,
+                tuple(sorted(names[name] - {str(name)})),
             )
             for name, image in going.items()
         ),
@@ -399,6 +405,8 @@ def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> claims.P
         if holder:
             transaction.announce(ImageName(name.repository, before.images[name.repository].current or 0))
         else:
+            for left in named_registry.left_by_push(name, details.tags if details else ()):
+                images.remove_extra_tag(workspace.engine, left)
             transaction.announce(name, details.id if details else "")
         transaction.commit(before.with_image(name, replace(image, pruned=image.pruned or stamp)))
         if holder is None:

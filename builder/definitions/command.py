@@ -68,8 +68,9 @@ def model(words: Sequence[str]) -> str | None:
 
 
 def served(words: Sequence[str]) -> tuple[str, ...]:
+    """The names that the server answers to; none if only the shell knows the model, as in ``$(cat model)``."""
     loaded = model(words)
-    return values(words, SERVED) or ((loaded,) if loaded else ())
+    return values(words, SERVED) or ((loaded,) if loaded and not loaded.startswith(("$(", "`")) else ())
 
 
 def port(words: Sequence[str]) -> int | None:

@@ -235,8 +235,9 @@ SUFFIXES = (".yaml", ".yml")
 
 
 def recipe_files(folder: Path) -> tuple[Path, ...]:
-    """The recipe files in ``folder`` and its subfolders, sorted, without hidden files and folders. Links to folders are
-    followed only within the project: a link may lead to the whole disk."""
+    """The recipe files in ``folder`` and its subfolders, sorted, without hidden files and folders. Whatever has such a
+    name counts, also a link without a file: reading it is an error. Links to folders are followed only within the
+    project: a link may lead to the whole disk."""
     collected = []
     project, seen = Path(os.path.realpath(folder)).parent, set()
     for path, folders, names in os.walk(folder, followlinks=True):
@@ -246,8 +247,9 @@ def recipe_files(folder: Path) -> tuple[Path, ...]:
             continue
         seen.add(real)
         folders[:] = [name for name in folders if not name.startswith(".")]
-        collected += [Path(path, name) for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
-    return tuple(sorted((file for file in collected if file.is_file()), key=lambda file: file.parts))
+        every = [name for name in (*names, *folders) if name.endswith(SUFFIXES) and not name.startswith(".")]
+        collected += [Path(path, name) for name in every]
+    return tuple(sorted(collected, key=lambda file: file.parts))
 
 
 def recipe_names(project: Project) -> tuple[str, ...]:

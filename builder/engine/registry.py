@@ -120,6 +120,7 @@ def copy_image(endpoint: Endpoint, source: str, target: str) -> None:
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(images.DIGEST)
 _PAGE, _PAGES = 1000, 100
+_LEVELS = 3  # an index, an index in it, and its manifests
 _LARGEST = 8 << 20  # bytes: a list of tags, a manifest or an image's configuration
 _SECONDS = 60.0
 _AT_ONCE = 8
@@ -284,10 +285,13 @@ def _digest(descriptor: Mapping[str, Any]) -> str:
     return digest
 
 
-def download_image(endpoint: Endpoint, repository: str, digest: str, receive: Receive) -> Descriptor:
+def download_image(
+    endpoint: Endpoint, repository: str, digest: str, receive: Receive, levels: int = _LEVELS
+) -> Descriptor:
     """Reads an image with all its platforms. ``receive`` gets each blob: its digest, its size and its pieces, always
     after the blobs that it refers to. ``receive`` need not read the pieces of a blob that it already has. Returns the
-    image's descriptor. Raises SourceError as `tags` does, and if a manifest has another digest."""
+    image's descriptor. Raises SourceError as `tags` does, if a manifest has another digest, and for manifests on more
+    than these ``levels``: a few nested indexes can name a manifest millions of times."""
 
     def pieces(blob: str) -> Iterator[bytes]:
         # Each blob gets a new token: a token expires after minutes, and a layer of some gigabytes takes longer.
@@ -300,8 +304,10 @@ def download_image(endpoint: Endpoint, repository: str, digest: str, receive: Re
         if f"sha256:{sha256(content).hexdigest()}" != digest:
             raise ValueError(digest)
         manifest = records.parse_json(content)
-        for entry in manifest.get("manifests", ()):
-            download_image(endpoint, repository, _digest(entry), receive)
+        if (entries := dict.fromkeys(map(_digest, manifest.get("manifests", ())))) and levels == 1:
+            raise http_client.NoAnswerError(f"its indexes are nested on more than {_LEVELS} levels")
+        for entry in entries:
+            download_image(endpoint, repository, entry, receive, levels - 1)
         for blob in () if "manifests" in manifest else (manifest["config"], *manifest["layers"]):
             receive(_digest(blob), int(blob["size"]), pieces(blob["digest"]))
         receive(digest, len(content), iter([content]))

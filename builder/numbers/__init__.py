@@ -1,1 +1,1 @@
-"""Numbered images: transactions, pointers, claims, build directories, retention."""
+"""Numbered images: transactions, pointers, claims, build directories."""

@@ -3,7 +3,7 @@ The tag of a number is set once, and never moved to other content."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
@@ -139,6 +139,11 @@ def _existing_digest(endpoint: Endpoint, registry: Registry, name: ImageName, re
         hint = "if another project pushed that number, give this project its own path: `registry:` in builder.yaml"
         raise TransferError(message, hint=hint)
     return digest
+
+
+def left_by_push(name: ImageName, tags: Iterable[str]) -> tuple[str, ...]:
+    """The temporary names in ``tags``, the names of a number's image, that a killed push or copy left."""
+    return tuple(tag for tag in tags if tag.endswith(f"/{name.repository}:{_ARRIVING}"))
 
 
 def set_latest(

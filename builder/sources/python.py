@@ -404,6 +404,7 @@ def write(folder: Path, packages: Iterable[LockedPackage]) -> None:
 
 _PAUSES = (1.0, 3.0)  # seconds before the second and third try
 _BUSY = (429, 500, 502, 503, 504)  # a server that asks for a later retry
+_ABSENT = (404, 410)
 
 
 def download_web_file(address: str, largest: int, ca_file: Path | None, notify: Callable[[str], None]) -> bytes:
@@ -432,5 +433,8 @@ def _receive(address: str, largest: int, ca_file: Path | None) -> bytes:
         raise NoAnswerError(f"the server answers {http_client.status(answer)}", transient=True)
     if not answer.is_success:
         message = f"{git.split(address).url}: the server answers {http_client.status(answer)}"
-        raise SourceError(message, hint="check that the address points to the file itself and needs no login")
+        hint = "check the address: the server has no such file"
+        if answer.status_code not in _ABSENT:
+            hint = "check the address in a browser without a login; if the file needs a login, copy it into the mod"
+        raise SourceError(message, hint=hint)
     return answer.content

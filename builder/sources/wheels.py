@@ -165,6 +165,8 @@ def find_commit_wheel(
         wheel = find_wheel(cache, WheelRequest(package, own, platform, installable=True), settings)
         version = str(parse_wheel_filename(unquote(wheel.address.rpartition("/")[2]))[1])
     except SourceError as error:
+        if python.index_failure(error.message)[0]:  # the index did not answer, so it may have the wheel
+            raise
         why = " ".join(error.message.split("\n", 1)[-1].split())[:_SHOWN]
         message = f"{address} has no wheel of {package} for {platform}, Python {wants.version}: {why}"
         raise SourceError(message) from None

@@ -117,6 +117,15 @@ def test_a_content_that_is_gone_comes_from_an_earlier_build(tmp_path: Path, web:
         fetch(project, f"{web.url}/gone/chat.jinja", "0" * 64)
 
 
+@pytest.mark.parametrize(("status", "hint"), [(404, "has no such file"), (403, "without a login")])
+def test_what_to_do_depends_on_the_servers_answer(tmp_path: Path, web: Web, status: int, hint: str) -> None:
+    web.absent = status
+    with pytest.raises(SourceError) as caught:
+        fetch(Project(tmp_path), f"{web.url}/gone/chat.jinja", "0" * 64)
+    assert f"{web.url}/gone/chat.jinja: the server answers {status}" in caught.value.message
+    assert hint in caught.value.hint
+
+
 @pytest.mark.slow
 def test_a_server_that_is_busy_is_asked_again(tmp_path: Path, web: Web) -> None:
     web.busy = 2

@@ -118,6 +118,9 @@ def test_an_image_that_keeps_another_name_frees_nothing(
     same = replace(lock.images[repository].numbers[2], pinned=True)
     stocked.lock.write_text(dump_lock(lock.with_image(ImageName(repository, 7), same)), encoding="utf-8")
     own = images.inspect_image(endpoint, f"{repository}:1")
+    shown = " ".join(builder("prune").stdout.split())
+    for name, other in ((f"{repository}:1", "my-own"), (f"{repository}:2", "7")):
+        assert f"{name} loses its number, but its image stays as {repository}:{other}" in shown
     plan = said(builder, "--yes")
     rows = {row["image"]: row["frees"] for row in plan["going"]}
     assert [rows[f"{repository}:{n}"] for n in (1, 2)] == [0, 0]
@@ -369,3 +372,20 @@ def test_on_a_terminal_it_asks(stocked: Project, endpoint: Endpoint, repository:
         assert "remove these? [y/N]" in output
         assert process.returncode == 0
         assert numbers(endpoint, repository) == left
+
+
+def test_the_name_that_a_killed_push_left_keeps_no_image(
+    stocked: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    left = [f"127.0.0.1:1/{repository}:arriving", f"127.0.0.1:1/{repository}:own"]
+    for number_, reference in enumerate(left, start=1):
+        images.tag_image(endpoint, f"{repository}:{number_}", reference)
+    ids = [details.id for name in left if (details := images.inspect_image(endpoint, name))]
+    try:
+        frees = {row["image"]: row["frees"] for row in said(builder, "--yes", "--keep", "1")["going"]}
+        assert (frees[f"{repository}:1"] > 0, frees[f"{repository}:2"]) == (True, 0)
+        assert [images.inspect_image(endpoint, id_) is None for id_ in ids] == [True, False]
+        assert images.inspect_image(endpoint, left[1])
+    finally:
+        for reference in left:
+            images.remove_image(endpoint, reference)

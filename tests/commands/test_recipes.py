@@ -695,3 +695,14 @@ def test_a_path_that_leads_out_of_the_project_is_the_user_s_own_file(
     (project.recipes / "b.yaml").symlink_to(tmp_path / "shared/a.yaml")
     (checked,) = recipes.check_recipes(project, ("recipes/../recipes/b.yaml",))
     assert "a link leads out" in checked.problems[0].message
+
+
+def test_a_link_without_a_file_and_a_folder_with_the_name_of_a_recipe_are_problems(
+    recipes_check_project: Project,
+) -> None:
+    (recipes_check_project.recipes / "gone.yaml").symlink_to("renamed.yaml")
+    (recipes_check_project.recipes / "folder.yml").mkdir()
+    read = {checked.file: checked for checked in recipes.check_recipes(recipes_check_project, ())}
+    said = {file: [problem.message for problem in checked.problems] for file, checked in read.items()}
+    assert said["recipes/folder.yml"] == ["recipes/folder.yml cannot be read: Is a directory"]
+    assert said["recipes/gone.yaml"] == ["recipes/gone.yaml cannot be read: No such file or directory"]

@@ -544,6 +544,8 @@ def test_the_port(words: str, port: int | None) -> None:
         ("vllm serve Org/M --served_model_name=a", "Org/M", ("a",)),
         ("python3 -m vllm.entrypoints.openai.api_server --model Org/M", "Org/M", ("Org/M",)),
         ("vllm serve --port 1", None, ()),
+        ("vllm serve $(cat model) --port 1", "$(cat", ()),
+        ("vllm serve `cat model` --served-model-name a", "`cat", ("a",)),
         ("uvicorn server:app", None, ()),
     ],
 )

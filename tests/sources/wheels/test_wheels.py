@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base import processes
 from builder.base.errors import SourceError
 from builder.definitions.image import Index, PythonRequirements
 from builder.sources import python, wheels
@@ -82,6 +83,20 @@ def test_a_commit_without_a_wheel_says_which_and_for_what(tmp_path: Path, served
         find(tmp_path, served, COMMIT, older)
     with pytest.raises(SourceError, match=f"{ANOTHER}/cu130 has only a wheel of another commit, {VERSION[:10]}"):
         find(tmp_path, served, ANOTHER)
+
+
+@pytest.mark.slow
+def test_an_index_that_does_not_answer_is_not_one_without_a_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    index = f"http://127.0.0.1:{processes.free_port()}/COMMIT/cu130"
+    with pytest.raises(SourceError) as caught:
+        wheels.find_commit_wheel(tmp_path, "vllm", index, COMMIT, WANTS, "linux/arm64", UserSettings())
+    assert f"/{COMMIT}/cu130/vllm/ cannot be fetched: " in caught.value.message.splitlines()[0]
+    assert "has no wheel" not in caught.value.message
+    assert caught.value.hint.startswith("check the network, HTTPS_PROXY and the address of the index")
 
 
 @pytest.mark.parametrize("name", ["", "odd'name"])
