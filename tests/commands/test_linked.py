@@ -294,7 +294,7 @@ def test_a_node_that_is_stopped_from_outside_is_told_with_its_lines(
     cluster.recipe("-tp 2")
     builder("run", "chat", *ALL)
     client.request(link.machines[1].endpoint, "POST", f"/containers/{cluster.name}/kill")
-    until(lambda: status(builder)["state"] == "ended", "the head ends, too")
+    until(lambda: status(builder)["state"] == "ended", "the server has ended")
     state = status(builder)
     (ended,) = state["ended_nodes"]
     assert (ended["node"], ended["exit_code"]) == ("two", 137)

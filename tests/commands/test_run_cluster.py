@@ -184,7 +184,7 @@ def test_a_crash_loop_of_any_node_ends_it(
     cluster: Kitchen, builder: Builder, endpoint: Endpoint, second: Endpoint
 ) -> None:
     # The one that answers takes its time: the other has none to wait for it.
-    cluster.recipe("--slow-head 60 --crash-further")
+    cluster.recipe("--slow-head 600 --crash-further")
     done = builder("run", "chat", "--node", "one", "--node", "two", code=1)
     assert f"{cluster.name} on node two ended " in done.stderr
     assert f"the whole log: .builder/serve-logs/{cluster.name}@two.log" in done.stderr
