@@ -221,7 +221,8 @@ def compile_closure(
             text=True,
             check=False,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **variables(settings, links)},
+            # uv breaks the lines of its messages at the width of the terminal.
+            env={**os.environ, "COLUMNS": "10000", **variables(settings, links)},
         )
         if process.returncode:
             return {}, process.stderr.strip() or "uv gave no reason"

@@ -86,9 +86,12 @@ def test_a_commit_without_a_wheel_says_which_and_for_what(tmp_path: Path, served
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("columns", ["40", "80", "100000"])
 def test_an_index_that_does_not_answer_is_not_one_without_a_wheel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
+    """uv breaks its messages at the width of the terminal, which a variable may say."""
+    monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     index = f"http://127.0.0.1:{processes.free_port()}/COMMIT/cu130"
