@@ -107,7 +107,7 @@ apt_fetch_recorded() {
             ubuntu) echo "https://snapshot.ubuntu.com/ubuntu/$apt_date" ;;
         esac >> "$step_work/archives"
     fi
-    : > "$step_work/lost"
+    : > "$step_work/lost"; : > "$step_work/fetched"
     apt_files > "$step_work/files"
     while read -r apt_path apt_size apt_sha256 apt_name; do
         if ! apt_have "$apt_path" "$apt_sha256" && ! apt_fetch "$apt_path" "$apt_sha256" < /dev/null; then
@@ -115,9 +115,10 @@ apt_fetch_recorded() {
         fi
     done < "$step_work/files"
     if [ -s "$step_work/lost" ]; then
-        echo "The first build of this number installed these packages, which no archive has any more:" >&2
+        echo "The first build of this number installed these packages, which no archive provides now:" >&2
         cat "$step_work/lost" >&2
         echo "Archives: $(tr '\n' ' ' < "$step_work/archives")" >&2
+        sed -n 's/^E: Failed to fetch /The last answer: /p' "$step_work/answer" >&2
         exit 1
     fi
 }
@@ -130,6 +131,7 @@ apt_fetch() {
             return 0
         fi
     done < "$step_work/archives"
+    cp "$step_work/fetched" "$step_work/answer"
     rm -f "$apt_store/$1"
     return 1
 }
