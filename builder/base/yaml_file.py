@@ -439,8 +439,8 @@ def _explained(error: Any, root: dict[str, Any]) -> list[tuple[YamlPath, str]]:
     if kind == "Required":
         return [(path, f"the key `{error.kind.property}` is missing{f' in {named}' if path else ''}")]
     if kind == "PropertyNames":
-        name = error.kind.value.instance
-        return [((*path, name), f"`{name}` has characters that are not allowed in a name here")]
+        name, pattern = error.kind.value.instance, node["pattern"]
+        return [((*path, name), f"`{name}` is not a valid name here: names must match `{pattern}`")]
     description = f"; expected: {node['description']}" if node.get("description") else ""
     return [(path, f"{f'{named}: ' if path else ''}{_complaint(error, kind, node)}{description}")]
 

@@ -378,19 +378,23 @@ def _require_local_base(engine: Endpoint, plan: Plan) -> None:
     pin = plan.chain[0].pins.base
     if pin is None or not pin.resolved.startswith(installed.LOCAL):
         return
+    again = f"`builder lock {plan.chain[0].definition.name} --update base` pins the base again"
     if engine.builds_elsewhere:
-        message = f"the buildx instance `{engine.instance}` cannot see {pin.requested}, which only this engine has"
+        message = (
+            f"the buildx instance `{engine.instance}` cannot see {pin.requested}, which is pinned to this engine's"
+        )
         hint = (
-            "push that image to a registry and use its name there in image.yaml; or build in this engine: without "
-            "`--builder`, and without `builder` in builder.yaml"
+            f"{again}, if a registry has it; otherwise push it to one, and use its name there in image.yaml; "
+            "or build in this engine: without `--builder`, and without `builder` in builder.yaml"
         )
         raise UsageError(message, hint=hint)
     fingerprint = installed.local_fingerprint(engine, pin.requested)
     if fingerprint != pin.resolved.removeprefix(installed.LOCAL):
         here = f"this engine has {fingerprint} under that name" if fingerprint else "this engine has no such image"
-        message = f"the base image {pin.requested} is pinned as {pin.resolved}, which no registry holds; {here}"
-        again = f"`builder lock {plan.chain[0].definition.name} --update base` pins the base again"
-        raise ImageStateError(message, hint=again)
+        message = f"the base image {pin.requested} is pinned as {pin.resolved}, an image without a registry; {here}"
+        loads = f"load the pinned image (`docker load`), or build the image again, after which {again}"
+        hint = again if fingerprint else loads
+        raise ImageStateError(message, hint=hint)
 
 
 # The outlook of a build estimates its duration, its compilers and its disk space before it starts.

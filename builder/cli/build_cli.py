@@ -291,7 +291,7 @@ def rebuild(context: Context, image: str, settings: dict[str, str]) -> int:
     with context.working() as workspace:
         result = commands.rebuild.rebuild_image(workspace, image, settings)
     outcome = f"different content: {result.kept}" if result.kept else "the same content"
-    again = ", tagged again" if result.restored else ""
+    again = ", tagged again" if result.same and result.missing else ""
     print_result(f"{result.image} built again in {words.duration_text(result.seconds)}: {outcome}{again}")
     if result.same:
         return 0
@@ -299,7 +299,8 @@ def rebuild(context: Context, image: str, settings: dict[str, str]) -> int:
     print_result(f"  built     {result.fingerprint}")
     if result.layers:
         print_result(f"  layers that differ: {', '.join(result.layers)}")
-    print_result(f"  `diffoci diff docker://{result.image} docker://{result.kept}` compares their files")
+    if not result.missing:
+        print_result(f"  `diffoci diff docker://{result.image} docker://{result.kept}` compares their files")
     print_result(
         f"  `builder adopt {result.kept}` gives the new image a number; `docker image rm {result.kept}` removes it"
     )

@@ -254,20 +254,20 @@ container_options = together(
         "--volume",
         "volumes",
         metavar="SRC:DST[:ro]",
-        help="Mount SRC, a folder or file of this machine, as DST in the container.",
+        help="Mount SRC, a folder or file of this machine, as DST in the container. Repeatable.",
     ),
     repeated(
         "--env",
         "-e",
         metavar="NAME[=VALUE]",
         help="Set an environment variable of the server. NAME alone passes the value on this machine. A value that"
-        " looks like a secret is not stored.",
+        " looks like a secret is not stored. Repeatable.",
     ),
     repeated(
         "--publish",
         "-p",
         metavar="[ADDRESS:]PORT:INSIDE",
-        help="Publish port INSIDE as PORT of this machine, instead of using the host's network.",
+        help="Publish port INSIDE as PORT of this machine, instead of using the host's network. Repeatable.",
     ),
     click.option("--memory", metavar="SIZE", default="", help="Limit the server's memory, for example to 100g."),
     click.option(

@@ -118,7 +118,8 @@ def pair(
 def mark(context: Context, what: str, status: str, note: str | None, as_json: bool) -> None:
     """Record how well an image works, or a model on its image.
 
-    A recipe means its model. An image without a number means the current image.
+    A recipe means its model. An image without a number means the current image. `unmarked` or `untested` removes the
+    mark.
 
     Rollback skips an image that is marked bad. Promoting or pairing such an image requires --force.
     """

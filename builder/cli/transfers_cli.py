@@ -304,7 +304,7 @@ def print_pushed(pushed: commands.transfers.PushedImage) -> None:
 @click.command()
 @click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
 @click.option("--revision", metavar="R", help="Download this branch, tag or commit instead of the recorded revision.")
-@repeated("--to", "nodes", metavar="NODE", kinds="nodes", help="Also copy the models to NODE.")
+@repeated("--to", "nodes", metavar="NODE", kinds="nodes", help="Also copy the models to NODE. Repeatable.")
 @options.json_option
 @verbosity_and_context
 def download(context: Context, what: str, revision: str | None, nodes: tuple[str, ...], as_json: bool) -> None:

@@ -35,12 +35,12 @@ _LARGEST_LAYERS = 1 << 20
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """The result of a rebuild. ``restored`` is true if the number was missing from the engine and got its tag back. If
-    the content is not ``same``, the image has the tag ``kept``, and ``layers`` are the steps that differ."""
+    """The result of a rebuild. ``missing`` is true if the engine did not have the number; with the ``same`` content, it
+    got its tag back. Other content has the tag ``kept``, and ``layers`` are the steps that differ."""
 
     image: ImageName
     same: bool
-    restored: bool
+    missing: bool
     fingerprint: str
     recorded: str
     seconds: float
@@ -67,11 +67,11 @@ def rebuild_image(workspace: Workspace, text: str, settings: Mapping[str, str] |
     with _built_again(workspace, name, recorded, build_jobs(settings or {})) as (tag, details, log):
         fingerprint = images.fingerprint(details)
         same = fingerprint == recorded.fingerprint
-        restored = same and images.inspect_image(workspace.engine, str(name)) is None
-        if restored:
+        missing = images.inspect_image(workspace.engine, str(name)) is None
+        if same and missing:
             images_lock.restore_tag(workspace, name, tag)
         seconds = time.monotonic() - started
-        result = Rebuilt(name, same, restored, fingerprint, recorded.fingerprint, seconds, log)
+        result = Rebuilt(name, same, missing, fingerprint, recorded.fingerprint, seconds, log)
         if same:
             return result
         kept = f"{name}-rebuilt"

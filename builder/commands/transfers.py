@@ -333,7 +333,7 @@ def _recipe(project: Project, lock: Lock, text: str) -> Recipe | None:
         path = recipe.recorded(project, lock.models[text].pairing.recipe)
         return recipe.load_recipe(project, path) if path else None
     try:
-        named = build_target.find_target(project, text)
+        named = build_target.find_target(project, text, lock.models)
     except UsageError:
         if "/" in text and hub_cache.is_id(text):
             return None

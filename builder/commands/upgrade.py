@@ -119,10 +119,13 @@ def _begun(workspace: Workspace, text: str, update: Mapping[str, str | None], *,
     else:
         recipe = build_target.find_target(project, text, lock.models).recipe
     model = text if text in lock.models else recipe.model if recipe else None
-    if recipe is None or not model:
-        builds = f"`builder build {words.shell_word(text)} --update SOURCE` builds a definition"
-        hint = f"{builds}, `builder upgrade MODEL` upgrades its models"
+    if recipe is None:
+        builds = f"`builder build {words.shell_word(text)} --update SOURCE` builds it from newer sources"
+        hint = f"{builds}; `builder upgrade MODEL` upgrades a model"
         raise UsageError(f"`{text}` does not name a model", hint=hint)
+    if not model:
+        message = f"{recipe.file}: `model` names no model on Hugging Face"
+        raise UsageError(message, hint="add `model: ORG/NAME` to the recipe")
     definition = build_target.definition_of(project, build_target.find_target(project, recipe.file))
     chain = image.load_chain(project, definition, machine.platform(workspace.engine))
     every = {name: None for part in chain for name in pinning.pin_names(part)}

@@ -161,7 +161,9 @@ def require_fit(recipe: Recipe, nodes: int) -> None:
 
 def require_several(requested: Backend | None, nodes: int) -> None:
     if requested == "ray" and nodes < 2:
-        raise UsageError("--ray joins several nodes, but only one machine is named", hint="name the nodes with --node")
+        raise UsageError(
+            "--ray joins several nodes, but the server uses one machine", hint="name the nodes with --node"
+        )
 
 
 def backend_of(recipe: Recipe, requested: Backend | None) -> Backend:

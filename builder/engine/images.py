@@ -258,7 +258,8 @@ def remove_image(endpoint: Endpoint, name: str) -> bool:
     except EngineMissingError:
         return False
     except EngineConflictError as error:
-        raise ConflictError(f"{name} is in use: {error.explanation}", hint="stop the container first") from None
+        hint = "remove the container first, even if it is stopped: `docker ps -a` lists all containers"
+        raise ConflictError(f"{name} is in use: {error.explanation}", hint=hint) from None
     return True
 
 

@@ -385,7 +385,7 @@ def read_run(name: str, content: bytes, shown: str) -> Evidence:
         evidence, digest = parse_evidence(content, shown)
         if name == file_name(evidence, digest):
             return replace(evidence, file=name)
-        fault = "its content does not match the digest in its name: it was changed after it was written"
+        fault = "its content does not match the digest in its name: it was changed or renamed after it was written"
     raise FileProblemsError((Problem(Location(shown), fault),), hint=HINT)
 
 

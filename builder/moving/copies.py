@@ -169,7 +169,7 @@ def read_copy_files(project: Project, kind: Kind, name: str) -> tuple[PlainFile,
     zipped = kind == "mod" and place.with_name(f"{name}.zip").exists()
     if zipped or place.is_symlink():
         what = f"{shown}.zip already exists" if zipped else f"{shown} is a link"
-        raise ConflictError(what, hint="remove it, or copy under another name: `--as NAME`")
+        raise ConflictError(what, hint=f"remove it, or copy under another name: {_renames(kind)}")
     if not place.exists():
         return None
     if kind == "mod":
@@ -322,12 +322,18 @@ def name_of(upstream: Upstream, kind: Kind, path: str) -> str:
     return posixpath.splitext(inside)[0]
 
 
+def _renames(kind: Kind) -> str:
+    """The way to another name. In a command that copies a recipe with its mods, ``--as`` names the recipe."""
+    return f"`builder {kind}s add ADDRESS --as NAME`"
+
+
 def require_name(kind: Kind, name: str) -> None:
     """Raises UsageError if the text is not a valid name of a mod or recipe."""
     pattern = mod.NAME if kind == "mod" else _RECIPE_NAME
     if not pattern.fullmatch(name):
         message = f"`{name}` is not a valid {kind} name"
-        raise UsageError(message, hint="choose another name: `--as NAME`, with letters, digits and . _ + -")
+        way = "`--as NAME`" if kind == "recipe" else _renames(kind)
+        raise UsageError(message, hint=f"choose another name: {way}, with letters, digits and . _ + -")
 
 
 def plan_copy(project: Project, upstream: Upstream, kind: Kind, path: str, name: str, notify: Notify) -> PlannedCopy:

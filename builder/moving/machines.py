@@ -367,7 +367,7 @@ def _check_interface(node: Node, name: str, facts: MachineFacts) -> Diagnosis:
 def _devices(node: Node, facts: MachineFacts) -> Iterator[Diagnosis]:
     links = {link.device: link for link in facts.links}
     if node.rdma is None and facts.links:
-        yield Diagnosis("devices", "warning", f"builder.yaml names none of {', '.join(links)}", _DISCOVER)
+        yield Diagnosis("devices", "warning", f"builder.yaml lacks `rdma`: {', '.join(links)}", _DISCOVER)
     elif node.rdma is None:
         remedy = "if that is correct, write `rdma: []` in builder.yaml; the nodes then talk over TCP"
         yield Diagnosis("devices", "warning", "the machine has no RoCE device", remedy)

@@ -139,8 +139,8 @@ def read_shipped_record(project: Project) -> InitRecord | None:
         return None
     except (OSError, records.RecordError) as error:
         hint = (
-            "if a newer builder wrote this file, update builder; otherwise restore it from git, or delete it: then "
-            "every file that differs from this release counts as edited"
+            "if a newer builder wrote this file, update builder; otherwise restore it from git, or delete it. Without "
+            "it, every file that differs from this release counts as edited"
         )
         raise FileProblemsError((Problem(Location(FILE), str(error)),), hint=hint) from None
 

@@ -206,7 +206,7 @@ def _pulled(endpoint: Endpoint, pin: BasePin, platform: str, report: Report) -> 
     report(Message(f"pulling {pin.requested}, to read its contents"))
     path, _, digest = base_reference(pin).partition("@")
     if not digest:
-        message = f"this engine no longer has the pinned image of {path}, which came from no registry"
+        message = f"this engine lacks the pinned image of {path}, which came from no registry"
         pins = "pin the image that has this name now: `builder lock DEFINITION --update base`"
         raise SourceError(message, hint=f"load the pinned image again (`docker load`); or {pins}")
 

@@ -358,7 +358,8 @@ def _way_to(selection: ServedImage, moved: Sequence[str], lacking: Sequence[str]
     if nodes:
         return f"{frees}`builder copy {name} {nodes}` copies it there"
     back = adopted.way_back(selection.image, selection.record)
-    return f"{frees}{back}; `builder rollback {shell_word(recipe.model or recipe.file)}` goes to the previous image"
+    rollback = f"`builder rollback {shell_word(recipe.model or recipe.file)}` goes to the previous image, if any"
+    return f"{frees}{back}; {rollback}"
 
 
 def _require_usable(settings: ContainerSettings, endpoint: Endpoint, options: ContainerOptions) -> None:

@@ -69,8 +69,8 @@ _KNOWN = (
     ),
     KnownCause(
         r"died unexpectedly",
-        "a process of the server was killed from outside, most often by the kernel or earlyoom because memory ran out:"
-        " see `journalctl -k -g oom`; a smaller `--gpu-mem` or `--max-model-len` needs less memory",
+        "a process of the server ended without an error, most often killed by the kernel or earlyoom because memory ran"
+        " out: see `journalctl -k -g oom`; a smaller `--gpu-mem` or `--max-model-len` needs less memory",
         in_image=True,
     ),
     KnownCause(

@@ -378,7 +378,9 @@ def _explained(
             hint = f"check the name; if the model is private, {private}"
             return ModelUnavailableError, f"{hub} has no model `{model}`", hint
         if status == 401:
-            hint = f"set HF_TOKEN to a valid token ({hub}/settings/tokens), or unset it"
+            # HF_TOKEN also replaces the token that `hf auth login` stored.
+            other = "unset it" if _token(environ) else "log in again: `hf auth login`"
+            hint = f"set HF_TOKEN to a valid token ({hub}/settings/tokens), or {other}"
             return SourceError, f"{hub} refuses the token", hint
         return SourceError, f"{hub} answers {status}: {line}", f"later, {_AGAIN}"
     if isinstance(error, HTTPError):

@@ -325,6 +325,19 @@ def test_too_large_for_the_disk(machine: Machine) -> None:
     assert machine.hub.got("config.json") == []
 
 
+def test_a_stored_token_that_the_hub_refuses(machine: Machine) -> None:
+    machine.hub.add(MODEL, SMALL)
+    machine.hub.token = "hf_right"
+    projects.write(machine.home / ".cache/huggingface/token", "hf_stored")
+    # A process of its own: huggingface_hub finds the file when it is imported.
+    argv = command(machine.project, "download", "chat")
+    done = subprocess.run(argv, env=machine.environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 6
+    assert "refuses the token" in done.stderr
+    assert "/settings/tokens), or log in again: `hf auth login`" in " ".join(done.stderr.split())
+    assert "hf_stored" not in done.stderr
+
+
 def test_a_gated_model(machine: Machine) -> None:
     machine.hub.add(MODEL, SMALL, gated=True)
     machine.hub.token = "hf_right"
@@ -334,6 +347,7 @@ def test_a_gated_model(machine: Machine) -> None:
     assert "then set HF_TOKEN to a token of that account" in output
     output = machine.refuse("chat", HF_TOKEN="hf_wrong")
     assert "refuses the token" in output
+    assert "/settings/tokens), or unset it" in output
     assert "hf_wrong" not in output
     done = machine.run("download", "chat", "--verbose", HF_TOKEN="hf_right", HF_DEBUG="1")
     assert "hf_right" not in done.stdout + done.stderr
@@ -384,7 +398,7 @@ def test_offline_takes_what_is_here(machine: Machine) -> None:
 
 def test_what_cannot_be_downloaded(machine: Machine) -> None:
     assert "`small` is an image definition" in machine.refuse("small", code=2)
-    assert "`chta` is not a definition, repository or recipe" in machine.refuse("chta", code=2)
+    assert "`chta` is not a model, definition, repository or recipe" in machine.refuse("chta", code=2)
     path = machine.project.recipes / "chat.yaml"
     path.write_text(path.read_text().replace(f"model: {MODEL}\n", "").replace(MODEL, "/models/mine"))
     assert "/models/mine is a folder, not a model on Hugging Face" in machine.refuse("chat", code=2)

@@ -118,6 +118,13 @@ def test_scripts_are_shown_before_a_mod_is_taken(typed: Typed) -> None:
     brought = typed.run("recipes", "add", f"{typed.url}//recipes/chat.yaml", "--with-mods")
     assert script not in brought
     shutil.rmtree(typed.project.mods)
+    # `--as` would rename the recipe.
+    (typed.project.mods / "house").parent.mkdir()
+    (typed.project.mods / "house").symlink_to(typed.project.root / "elsewhere")
+    output = " ".join(typed.run("recipes", "add", f"{typed.url}//recipes/chat.yaml", "--with-mods", code=1).split())
+    assert "mods/house is a link" in output
+    assert "copy under another name: `builder mods add ADDRESS --as NAME`" in output
+    shutil.rmtree(typed.project.mods)
     brought = typed.run("recipes", "add", f"{typed.url}//recipes/chat.yaml", "--with-mods", "--yes")
     assert brought.index(script) < brought.index("mods/house: copied")
 

@@ -69,6 +69,7 @@ def test_a_build_directory_is_complete_and_what_it_changed_or_lacks_is_named(
     output = builder("rebuild", "small", code=1).stdout
     assert f"different content: {repository}:1-rebuilt" in output
     assert "layers that differ: mod template\n" in output
+    assert f"`diffoci diff docker://{repository}:1 docker://{repository}:1-rebuilt`" in output
     assert images.inspect_image(endpoint, f"{repository}:1") == built
     assert images.inspect_image(endpoint, f"{repository}:1-rebuilt") is not None
     # Its own: others may be building in this engine.
@@ -78,6 +79,7 @@ def test_a_build_directory_is_complete_and_what_it_changed_or_lacks_is_named(
         images.remove_image(endpoint, f"{repository}:{tag}")
     output = builder("rebuild", "small", code=1).stdout
     assert "layers that differ: mod template\n" in output
+    assert "diffoci" not in output
 
     shutil.rmtree(small.builds / repository / "1/mods")
     failed = " ".join(builder("rebuild", f"{repository}:1", code=6).stderr.split())

@@ -143,7 +143,7 @@ def test_an_image_that_only_the_engine_has(
 
 def test_a_pinned_base_of_this_engine_that_is_gone_is_not_called_another_image(endpoint: Endpoint) -> None:
     pin = BasePin("builder-test-gone:1", f"local:sha256:{'0' * 64}")
-    with pytest.raises(SourceError, match="no longer has the pinned image of builder-test-gone:1") as caught:
+    with pytest.raises(SourceError, match="lacks the pinned image of builder-test-gone:1") as caught:
         resolver.ensure_base_present(endpoint, pin, "linux/amd64", lambda _: None)
     assert "`docker load`" in caught.value.hint
 

@@ -181,6 +181,8 @@ def test_what_joins_the_nodes(tmp_path: Path, head: str, requested: Backend | No
 def test_ray_needs_several_nodes() -> None:
     cluster.require_several("mp", 0)
     cluster.require_several("ray", 2)
+    with pytest.raises(UsageError, match="--ray joins several nodes, but the server uses one machine"):
+        cluster.require_several("ray", 0)
     with pytest.raises(UsageError, match="--ray joins several nodes"):
         cluster.require_several("ray", 1)
 

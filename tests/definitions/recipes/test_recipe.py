@@ -188,7 +188,7 @@ def test_what_joins_several_machines_is_ray_or_nothing(tmp_path: Path, cluster: 
 
 def test_a_name_that_no_variable_can_have(tmp_path: Path) -> None:
     (problem,) = recipe_texts.problem_lines(tmp_path, "name: x\ncontainer: c\ncommand: x\nenv:\n  A: 1\n  b-c: 1\n")
-    assert problem == "r.yaml:6:3: `b-c` has characters that are not allowed in a name here"
+    assert problem == "r.yaml:6:3: `b-c` is not a valid name here: names must match `^[A-Za-z_][A-Za-z0-9_]*$`"
 
 
 RECIPE = "name: x\ncontainer: small\ncommand: vllm serve x\n"

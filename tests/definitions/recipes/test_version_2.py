@@ -151,7 +151,7 @@ def test_what_the_other_version_cannot_say_is_named(tmp_path: Path) -> None:
         (f"{HEAD}mode: both\n", ['4:1: `mode`: "both" is not one of auto, solo, cluster']),
         (f"{HEAD}defaults: [a]\n", ["4:1: `defaults`"]),
         (f"{HEAD}include: base\n", ["4:1: builder does not read other recipes that a recipe includes"]),
-        (f"{HEAD}env:\n  A B: 1\n", ["5:3: `A B` has characters that are not allowed"]),
+        (f"{HEAD}env:\n  A B: 1\n", ["5:3: `A B` is not a valid name here: names must match"]),
         (f"{HEAD}metadata: x\n", ["4:1: `metadata`"]),
         (f"{HEAD}pre_exec: make\n", ["4:1: `pre_exec`"]),
         (
