@@ -58,5 +58,5 @@ def test_a_number_comes_back_the_same_without_any_cache(
     prune("--filter", "type=regular")
     error = run_command(project, "rebuild", f"{repository}:1", code=6).stderr
     assert "which no archive provides now" in error
-    assert re.search(r"^(?:\S+ )*The last answer: https?://\S+/curl_", error, re.MULTILINE)
+    assert re.search(r"The last answer: https?://\S+/curl_", error)
     assert f"curl={package[1]}" in error
