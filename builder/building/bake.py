@@ -380,9 +380,8 @@ def _require_local_base(engine: Endpoint, plan: Plan) -> None:
         return
     again = f"`builder lock {plan.chain[0].definition.name} --update base` pins the base again"
     if engine.builds_elsewhere:
-        message = (
-            f"the buildx instance `{engine.instance}` cannot see {pin.requested}, which is pinned to this engine's"
-        )
+        here = f"{pin.requested}, which is pinned to an image of this engine"
+        message = f"the buildx instance `{engine.instance}` cannot see {here}"
         hint = (
             f"{again}, if a registry has it; otherwise push it to one, and use its name there in image.yaml; "
             "or build in this engine: without `--builder`, and without `builder` in builder.yaml"

@@ -301,7 +301,7 @@ def store_outcomes(key: CacheKey, planned: Sequence[PlannedImage], results: Sequ
     if a recipe is outside recipes/, if a source is a local checkout, which is outside the project's state, or if
     evidence is missing, which may be recorded at any time.
     """
-    images: dict[str, str] = {}
+    fingerprints: dict[str, str] = {}
     definitions = [part.definition for image in planned for part in image.plan.chain]
     has_checkout = any(source.checkout for each in definitions for source in each.git_sources.values())
     if not key.settled or not planned or has_checkout or any(result.waiting for result in results):
@@ -313,8 +313,8 @@ def store_outcomes(key: CacheKey, planned: Sequence[PlannedImage], results: Sequ
         numbers = image.lock.images[name.repository].numbers
         if name.number != max(n for n, record in numbers.items() if record.input_hash == image.plan.input_hash):
             return
-        images[str(name)] = numbers[name.number].fingerprint
-    content = CachedResults(key.files, tuple(planned[0].lock.images), images, tuple(results))
+        fingerprints[str(name)] = numbers[name.number].fingerprint
+    content = CachedResults(key.files, tuple(planned[0].lock.images), fingerprints, tuple(results))
     files.write_state(key.path, records.text_of(content, {}).encode())
 
 
